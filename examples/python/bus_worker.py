@@ -23,7 +23,7 @@ def beat(state="active"):
                "state": state, "at": now(), "executions": runs}
     server.publish(f"{PREFIX}.worker.heartbeat", json.dumps(message))
 
-def say(job, kind, **more):
+def publish(job, kind, **more):
     message = {"v": 1, "jobId": job["jobId"], "executionId": job["executionId"], "workerId": ME, "kind": kind, "at": now(), **more}
     with server.pipeline(transaction=False) as pipe:  # the entry first, then the bell that announces it
         pipe.xadd(f"{PREFIX}.job.{job['jobId']}.status", {"data": json.dumps(message)})
@@ -36,12 +36,12 @@ def handle(job, cancelled):  # your code; it may look at cancelled.is_set()
 def run(entry, job):
     cancelled = running[job["executionId"]]
     try:
-        say(job, "started")
+        publish(job, "started")
         server.xack(DISPATCH, GROUP, entry)
         end = {"kind": "completed", "result": handle(job, cancelled)}
     except Exception as error:
         end = {"kind": "failed", "error": repr(error)}
-    say(job, **(end if not cancelled.is_set() else {"kind": "cancelled"}))
+    publish(job, **(end if not cancelled.is_set() else {"kind": "cancelled"}))
     with lock:
         del running[job["executionId"]]
     beat()

@@ -12,8 +12,8 @@ def call(verb, **body):
     request = urllib.request.Request(f"{SERVER}/v1/worker/{verb}", json.dumps({**ME, **body}).encode(), headers)
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return json.loads(answer.read() or b"{}")
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.loads(response.read() or b"{}")
         except urllib.error.HTTPError as error:
             if error.code == 404 and verb != "register":  # unknown_worker: the server is new, or took us for dead
                 register()

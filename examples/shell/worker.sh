@@ -1,6 +1,6 @@
 #!/bin/sh
 # A worker that runs a shell command for each job. The arguments arrive on standard input as JSON, CONVOKE_* in the
-# environment say which job it is, what is printed becomes the job's log, and the exit code decides: 0 completes, any other
+# environment name the job, its output becomes the job's log, and the exit code decides: 0 completes, any other
 # fails. Try it:
 #
 #   sh examples/shell/worker.sh &

@@ -8,7 +8,7 @@
 import { Dealer } from "zeromq";
 
 type Assignment = { assignedShards: number[]; version?: number };
-type Answer =
+type Message =
   | { type: "assignment"; data: Assignment }
   | { type: "error"; data: { code: string; message: string } };
 
@@ -23,32 +23,32 @@ socket.connect(url);
 let assignedShards: number[] = [];
 let version = 0;
 
-const say = (type: "register" | "heartbeat" | "leave") =>
+const send = (type: "register" | "heartbeat" | "leave") =>
   socket
     .send(JSON.stringify({ type, data: { serviceName, workerId, maxShardCount, assignedShards } }))
-    .catch((error) => console.error(`cannot say ${type}: ${error}`));
+    .catch((error) => console.error(`cannot send ${type}: ${error}`));
 
-await say("register");
-// Every heartbeat is answered with the present assignment: a message that was lost is made good by the next beat.
-const beating = setInterval(() => say("heartbeat"), beatMs);
+await send("register");
+// The reply to every heartbeat is the current assignment: the next heartbeat replaces a message that was lost.
+const beating = setInterval(() => send("heartbeat"), beatMs);
 
 const leave = async () => {
   clearInterval(beating);
-  await say("leave");
+  await send("leave");
   socket.close();
 };
 process.once("SIGINT", leave);
 process.once("SIGTERM", leave);
 
 for await (const [frame] of socket) {
-  const answer = JSON.parse(frame.toString()) as Answer;
-  if (answer.type === "error") {
-    console.error(`${answer.data.code}: ${answer.data.message}`);
+  const message = JSON.parse(frame.toString()) as Message;
+  if (message.type === "error") {
+    console.error(`${message.data.code}: ${message.data.message}`);
     continue;
   }
-  if (answer.type !== "assignment") continue;
-  const next = answer.data;
-  // An answer that was overtaken by a newer one says nothing new.
+  if (message.type !== "assignment") continue;
+  const next = message.data;
+  // A message that was overtaken by a newer one is outdated.
   if (next.version !== undefined && next.version < version) continue;
   version = next.version ?? version;
   const added = next.assignedShards.filter((shard) => !assignedShards.includes(shard));

@@ -33,7 +33,7 @@ fn batch() -> Vec<NewJob> {
 fn order(limit: usize) -> DispatchOrder {
     DispatchOrder {
         now: Timestamp::now(),
-        windows: vec![Window { queue: QueueName::new("default").expect("a name"), limit, metered: None }],
+        windows: vec![Window::new(QueueName::new("default").expect("a name"), limit)],
         executions: (0..limit).map(|_| ExecutionId(Uuid::now_v7())).collect(),
     }
 }

@@ -4,12 +4,16 @@
 
 #[cfg(feature = "gateway")]
 pub mod gateway;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod mailbox;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(any(feature = "memory", feature = "postgres", feature = "redis"))]
+mod resignations;
 #[cfg(feature = "s3")]
 pub mod s3;
 #[cfg(feature = "sqlite")]

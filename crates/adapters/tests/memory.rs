@@ -54,6 +54,7 @@ mod leases {
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::advance);
+    convoke_testkit::resignations_conformance!(fresh, tokio::time::advance);
 }
 
 mod mesh {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
-use convoke_core::ports::{Leases, Store};
+use convoke_adapters::postgres::{PostgresBus, PostgresLeases, PostgresStore};
+use convoke_core::ports::{Bus, Leases, Store};
 use convoke_testkit::conformance::Subject;
 use convoke_testkit::conformance::leases::Clients;
 use convoke_testkit::process::SharedPostgres;
@@ -41,6 +41,7 @@ mod leases {
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);
+    convoke_testkit::resignations_conformance!(fresh, tokio::time::sleep);
 }
 
 mod leases_of_a_store {
@@ -63,4 +64,18 @@ mod leases_of_a_store {
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);
+    convoke_testkit::resignations_conformance!(fresh, tokio::time::sleep);
+}
+
+mod bus {
+    use super::*;
+
+    async fn fresh() -> Subject<dyn Bus> {
+        let url = SharedPostgres::get().create_database_like("of_buses", |url| async move {
+            PostgresBus::connect("bus.url", &url, "convoke").await.expect("connects");
+        });
+        Subject::new(Arc::new(PostgresBus::connect("bus.url", &url, "convoke").await.expect("connects")))
+    }
+
+    convoke_testkit::bus_conformance!(fresh, tokio::time::sleep);
 }

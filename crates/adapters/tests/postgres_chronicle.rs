@@ -52,7 +52,7 @@ impl Cluster {
         let spec = JobSpec::new(JobType::new("t").expect("a name")).with(|job| job.queue = Some(queue()));
         let job = spec.into_job(JobId(Uuid::now_v7()), now(), &RetrySettings::default()).expect("a job");
         self.n2.insert(vec![job]).await.expect("insert");
-        let windows = vec![Window { queue: queue(), limit: 1, metered: None }];
+        let windows = vec![Window::new(queue(), 1)];
         let order = DispatchOrder { now: now(), windows, executions: vec![ExecutionId(Uuid::now_v7())] };
         let run = self.n1.dispatch(self.fence, order).await.expect("dispatch").runs.pop().expect("a run");
         let started = RunReport {
@@ -95,8 +95,8 @@ async fn complete(store: &PostgresStore, name: &str, run: &Dispatch) {
 
 async fn hand_over(cluster: &Cluster, run: &Dispatch) {
     let change = |to| vec![Reassign { job: run.job_id, execution: run.execution_id, from: node("n1"), to }];
-    assert_eq!(cluster.n1.reassign(change(Handover::Offer)).await.expect("an answer"), [Reassigned::Done]);
-    assert_eq!(cluster.n2.reassign(change(Handover::Take(node("n2")))).await.expect("an answer"), [Reassigned::Done]);
+    assert_eq!(cluster.n1.reassign(change(Handover::Offer)).await.expect("a result"), [Reassigned::Done]);
+    assert_eq!(cluster.n2.reassign(change(Handover::Take(node("n2")))).await.expect("a result"), [Reassigned::Done]);
 }
 
 #[tokio::test]

@@ -60,11 +60,11 @@ async fn a_job_is_there_when_its_transaction_commits_and_never_was_when_it_does_
     // It runs like any other; its count is merged meanwhile.
     let fence = store.seal(Epoch(1)).await.expect("seal");
     store.promote(fence, Timestamp::now(), 9).await.expect("promote");
-    let windows = vec![Window { queue: stage::queue("default"), limit: 9, metered: None }];
+    let windows = vec![Window::new(stage::queue("default"), 9)];
     let executions = (0..9).map(|_| ExecutionId(Uuid::now_v7())).collect();
     let order = DispatchOrder { now: Timestamp::now(), windows, executions };
-    let answer = store.dispatch(fence, order).await.expect("dispatch");
-    assert_eq!((answer.runs.len(), answer.queues[0].pending), (2, 0));
+    let result = store.dispatch(fence, order).await.expect("dispatch");
+    assert_eq!((result.runs.len(), result.queues[0].pending), (2, 0));
     let folded = application.query_one("select count(*) from convoke_count_deltas", &[]).await.expect("counts");
     assert_eq!(folded.get::<_, i64>(0), 0);
 }
@@ -118,11 +118,11 @@ async fn a_unique_key_and_an_id_name_the_first_job() {
     let keyed = spec("t").with(|job| job.unique_key = Some("k".into()));
     let fresh = spec("t").with(|job| job.unique_key = Some("fresh".into()));
     let transaction = application.transaction().await.expect("begins");
-    let answers = enqueue_in(&transaction, &[keyed, fresh.clone(), fresh]).await.expect("enqueued");
+    let results = enqueue_in(&transaction, &[keyed, fresh.clone(), fresh]).await.expect("enqueued");
     transaction.commit().await.expect("commits");
-    assert_eq!((answers[0].id, answers[0].created), (first, false));
-    assert_eq!((answers[1].created, answers[2].created), (true, false));
-    assert_eq!(answers[1].id, answers[2].id);
+    assert_eq!((results[0].id, results[0].created), (first, false));
+    assert_eq!((results[1].created, results[2].created), (true, false));
+    assert_eq!(results[1].id, results[2].id);
     store.cancel(&[first], None, Timestamp::now()).await.expect("cancel");
     assert_ne!(enqueue(&application, "'t', unique_key => 'k'").await.expect("enqueued"), first, "free again");
 }
@@ -135,8 +135,8 @@ async fn no_job_is_mistaken_for_the_holder_of_a_free_key() {
         store.insert(vec![NewJob { id: JobId(id), ..stage::job(1) }]).await.expect("insert");
     }
     let keyed = |n: u64, key: &str| stage::job(n).with(|job| job.unique_key = Some(key.into()));
-    let answers = store.insert(vec![keyed(2, "a"), keyed(3, "b")]).await.expect("insert");
-    assert!(answers.iter().all(|answer| answer.created), "{answers:?}");
+    let results = store.insert(vec![keyed(2, "a"), keyed(3, "b")]).await.expect("insert");
+    assert!(results.iter().all(|result| result.created), "{results:?}");
     let made = enqueue(&application, "'t', unique_key => 'c'").await.expect("enqueued");
     assert!(!made.0.is_nil() && store.get(&[made]).await.expect("get")[0].is_some());
 }
@@ -172,19 +172,19 @@ async fn of_two_transactions_that_race_for_a_key_one_makes_the_job() {
         let made = enqueue(&first, &call).await.expect("enqueued");
         let waiting = tokio::spawn(async move {
             let second = two.transaction().await.expect("begins");
-            let answer = enqueue(&second, &call).await.expect("enqueued");
+            let result = enqueue(&second, &call).await.expect("enqueued");
             second.commit().await.expect("commits");
-            (two, answer)
+            (two, result)
         });
         // The second waits for the key.
         let admin = connect(&url).await;
         let lines = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%convoke_enqueue%'";
         eventually("the second to wait", async || admin.query_opt(lines, &[]).await.expect("looks")).await;
         if commits { first.commit().await } else { first.rollback().await }.expect("ends");
-        let (back, answer) = waiting.await.expect("no panic");
+        let (back, result) = waiting.await.expect("no panic");
         two = back;
-        assert_eq!(answer == made, commits, "who comes second takes what the first has left");
-        assert!(store.get(&[answer]).await.expect("get")[0].is_some());
+        assert_eq!(result == made, commits, "who comes second takes what the first has left");
+        assert!(store.get(&[result]).await.expect("get")[0].is_some());
     }
     let queue = store.queue(&stage::queue("default")).await.expect("queue").expect("there");
     assert_eq!(queue.counts.get(Status::Pending), 2);
@@ -260,13 +260,13 @@ async fn a_key_that_an_open_transaction_holds_fails_alone_and_delays_no_other_ca
     // The locked ones would take minutes, one after the other.
     let done =
         tokio::time::timeout(Duration::from_secs(60), running.join_all()).await.expect("no call waits for another");
-    for (fate, answer) in done {
-        let is = match &answer {
-            Ok(answers) if answers.iter().all(|answer| answer.created) => Fate::Stored,
+    for (fate, result) in done {
+        let is = match &result {
+            Ok(results) if results.iter().all(|result| result.created) => Fate::Stored,
             Err(error) if error.is_locked() => Fate::Locked,
             _ => Fate::Invalid,
         };
-        assert_eq!(is, fate, "{answer:?}");
+        assert_eq!(is, fate, "{result:?}");
     }
     open.commit().await.expect("commits");
     let found = eventually("the key to be free", async || store.insert(vec![keyed("mine".into())]).await.ok()).await;

@@ -236,7 +236,7 @@ async fn stored((store, client): &(PostgresStore, Client), id: JobId) -> (Job, S
                          (select array_agg(k.key order by array_position(j.keys, k.key))
                           from convoke_job_keys k where k.seq = j.seq) as found_by
                   from convoke_jobs j
-                  join convoke_waiting w on w.seq = j.seq
+                  join convoke_waiting w on w.pack = j.pack and w.seqs[j.place - w.first + 1] = j.seq
                   left join convoke_unique_keys k on k.key = j.unique_key
                   where j.id = $1";
     let row = client.query_one(select, &[&id.0, &(HEAD_START.as_micros() as i64)]).await.expect("there");

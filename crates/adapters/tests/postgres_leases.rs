@@ -27,9 +27,9 @@ async fn leader(leases: &PostgresLeases) -> Option<(String, Epoch)> {
 }
 
 /// Asserts that the reply was lost and that the result is `Unknown`.
-fn assert_lost<T: std::fmt::Debug>(proxy: &LosingProxy, answer: Result<T>) {
-    assert!(proxy.has_lost_one(), "the answer was lost, or this shows nothing");
-    assert!(matches!(answer, Err(Error::Unknown { .. })), "expected not to know, got {answer:?}");
+fn assert_lost<T: std::fmt::Debug>(proxy: &LosingProxy, result: Result<T>) {
+    assert!(proxy.has_lost_one(), "the response was lost, or this shows nothing");
+    assert!(matches!(result, Err(Error::Unknown { .. })), "expected not to know, got {result:?}");
 }
 
 #[tokio::test]

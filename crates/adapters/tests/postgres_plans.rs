@@ -29,7 +29,7 @@ async fn run_through(store: &PostgresStore, fence: convoke_core::election::Fence
         store.insert(new_jobs(500)).await.expect("insert");
         let order = DispatchOrder {
             now: Timestamp::now(),
-            windows: vec![Window { queue: stage::queue("q"), limit: 500, metered: None }],
+            windows: vec![Window::new(stage::queue("q"), 500)],
             executions: (0..500).map(|_| ExecutionId(Uuid::now_v7())).collect(),
         };
         let runs = store.dispatch(fence, order).await.expect("dispatch").runs;
@@ -51,7 +51,7 @@ async fn add_ended(client: &Client, count: usize) {
              select gen_random_uuid(), n, n, 1, 1, {ended}, 1, '{DOCUMENT}', '1', n from generate_series(1, {count}) n
              returning seq, completed_at
          )
-         insert into convoke_ended (seq, completed_at, queue_id, state) select seq, completed_at, 1, {ended} from given",
+         insert into convoke_completed (first_at, seqs) select min(completed_at), array_agg(seq) from given group by seq >> 9",
         ended = Status::Completed.code()
     );
     client.batch_execute(&sql).await.expect("filled");
@@ -72,7 +72,7 @@ async fn plan(client: &Client, sql: &str, arguments: &str) -> String {
 /// A statement, its arguments, and what its plan must contain, so many times.
 type Busy = (&'static str, String, Vec<(&'static str, usize)>);
 
-fn busy() -> [Busy; 9] {
+fn busy() -> [Busy; 12] {
     let ids = "array[gen_random_uuid()], array[gen_random_uuid()]";
     let texts = "array[null]::text[]";
     let common = format!("{ids}, '{{1}}', {texts}, {texts}, '{{1}}', {texts}, '{{1}}'");
@@ -82,19 +82,29 @@ fn busy() -> [Busy; 9] {
         ("TID Cond: (ctid = s", 1),
         ("TID Cond: (ctid = o", 1),
     ];
+    let flight = ("using convoke_flights_pkey", 1);
     [
         (
             "dispatch",
-            "1, '{q}', '{100}', '{null}', array[gen_random_uuid()], 1, 1::smallint, '{1}', 1".to_owned(),
-            // One range; then the rows by their place.
+            "1, '{q}', '{100}', '{null}', array[gen_random_uuid()], 1, 1::smallint, '{1}', 1, '{1}', '{n}'".to_owned(),
+            // One range, twice; then the rows by their place.
             vec![
-                ("using convoke_waiting_pending", 1),
-                ("Index Cond: ((queue_id = w_2.queue_id) AND (rank >= w_2.floor))", 1),
-                ("TID Cond: (ctid = ANY", 1),
-                ("Index Cond: (seq = gone.seq)", 1),
+                ("using convoke_waiting_pending", 2),
+                ("AND (rank >= ", 2),
+                ("TID Cond: (ctid = p", 1),
+                ("Index Cond: (seq = ", 1),
             ],
         ),
-        ("complete", format!("{common}, {texts}, '{{f}}', '{{f}}', 1::smallint"), ends.clone()),
+        (
+            "complete",
+            format!("{common}, {texts}, '{{f}}', '{{f}}', 1::smallint"),
+            vec![("Index Cond: (id = ", 1), flight, ("TID Cond: (ctid = s", 1)],
+        ),
+        (
+            "give_rows",
+            "array[gen_random_uuid()]".to_owned(),
+            vec![("Index Cond: (id = ", 1), flight, ("TID Cond: (ctid = s", 1)],
+        ),
         (
             "note",
             format!("{common}, '{{1}}', '{{1}}', '{{f}}', '{{1}}', '{{1}}'"),
@@ -111,22 +121,39 @@ fn busy() -> [Busy; 9] {
             "cancel",
             "array[gen_random_uuid()], 1, null".to_owned(),
             vec![
-                ("using convoke_waiting_pending", 1),
-                ("using convoke_waiting_scheduled", 1),
+                ("using convoke_waiting_pkey", 1),
+                flight,
                 ("using convoke_runs_pkey", 1),
-                ("TID Cond: (ctid = ANY", 1),
+                ("Index Cond: (seq = ", 1),
+                ("TID Cond: (ctid = ", 2),
             ],
         ),
-        ("delete_jobs", "'{1}', 1".to_owned(), vec![("using convoke_job_keys_pkey", 1), ("Index Cond: ((key = ", 1)]),
+        (
+            "delete_jobs",
+            "'{1}', 1, '{1}'".to_owned(),
+            vec![("using convoke_job_keys_pkey", 1), ("Index Cond: ((key = ", 1)],
+        ),
         (
             // A list by a search key.
             "walk",
-            "9, 1000, null, null, '{c:a,t:b}', null, 101".to_owned(),
+            "9, 1000, null, null, '{c:a,t:b}', null, 101, 0, 0, 9".to_owned(),
             vec![
                 ("Backward using convoke_job_keys_pkey", 1),
-                ("Index Cond: ((key = ($5)[1]) AND (seq < $1))", 1),
+                ("Index Cond: ((key = ($5)[1]) AND (seq < $1) AND (seq >= $8))", 1),
                 ("Index Cond: (seq = k.seq)", 1),
             ],
+        ),
+        (
+            // A list by the time of creation.
+            "first_created",
+            "1000".to_owned(),
+            vec![("using convoke_jobs_pkey", 3), ("Index Cond: ((seq >= (search_1.low + ", 1)],
+        ),
+        (
+            // A list of ended jobs by type or time.
+            "finished",
+            "'{6}', '{1}', 9, 100, '{1}', true, 0, 0, 9".to_owned(),
+            vec![("Index Cond: (seq = e.seq)", 1), ("AND (seq < $3) AND (seq >= $7))", 1)],
         ),
     ]
 }
@@ -150,7 +177,7 @@ async fn busy_statements_go_by_their_indexes_whatever_the_server_thinks_of_the_t
             for (what, times) in seen {
                 assert_eq!(plan.matches(what).count(), times, "{what} at step {step}:\n{plan}");
             }
-            for table in ["jobs", "runs", "waiting", "ended"] {
+            for table in ["jobs", "runs", "waiting", "flights"] {
                 assert!(!plan.contains(&format!("Seq Scan on convoke_{table}")), "at step {step}:\n{plan}");
             }
         }
@@ -193,7 +220,11 @@ fn duties() -> Vec<(String, &'static str, Vec<&'static str>)> {
             "'00000000-0000-0000-0000-000000000000', null, null, null, 1000000, false, '{}', 1000, false",
             vec!["using convoke_runs_unheld"],
         ),
-        (plans::of("holders"), "", vec!["using convoke_runs_of_worker", "using convoke_runs_of_owner"]),
+        (
+            plans::of("holders"),
+            "",
+            vec!["using convoke_runs_of_worker", "using convoke_runs_of_owner", "using convoke_flights_of_owner"],
+        ),
     ]
 }
 
@@ -264,6 +295,7 @@ async fn the_end_of_a_run_touches_no_index_of_the_jobs() {
 /// Adds jobs that a list reads: newer than all stored ones.
 async fn add_jobs(client: &Client, queue: &str, job_type: &str, state: Status, count: usize) {
     let (has_ended, is_scheduled, state) = (!state.is_live(), state == Status::Scheduled, state.code());
+    let completed = Status::Completed.code();
     let document = format!(r#"{{"v":1,"type":"{job_type}","queue":"{queue}"}}"#);
     let sql = format!(
         "insert into convoke_queues (name) values ('{queue}') on conflict do nothing;
@@ -274,13 +306,18 @@ async fn add_jobs(client: &Client, queue: &str, job_type: &str, state: Status, c
              from generate_series(1, {count}) n
              join convoke_queues q on q.name = '{queue}'
              join convoke_types t on t.name = '{job_type}'
-             returning seq, due_at, completed_at, queue_id, state
+             returning seq, pack, due_at, completed_at, queue_id, state
          ), waiting as (
-             insert into convoke_waiting (seq, due_at, queue_id, args_bytes, rank, scheduled)
-             select seq, due_at, queue_id, 1, due_at, {is_scheduled} from given where not {has_ended}
+             insert into convoke_waiting (pack, due_at, rank, queue_id, first, priority, scheduled, seqs, ranks, args_bytes)
+             select pack, due_at, due_at, queue_id, 0, 1, {is_scheduled}, array[seq], array[due_at], '{{1}}'
+             from given
+             where not {has_ended}
+         ), completed as (
+             insert into convoke_completed (first_at, seqs)
+             select min(completed_at), array_agg(seq) from given where state = {completed} group by seq >> 9
          )
          insert into convoke_ended (seq, completed_at, queue_id, state)
-         select seq, completed_at, queue_id, state from given where {has_ended}"
+         select seq, completed_at, queue_id, state from given where {has_ended} and state <> {completed}"
     );
     client.batch_execute(&sql).await.expect("added");
 }

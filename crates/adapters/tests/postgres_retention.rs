@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use convoke_adapters::postgres::PostgresStore;
-use convoke_core::jobs::{NewJob, Outcome, RunReport};
+use convoke_core::jobs::{NewJob, Outcome, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, ExecutionId, JobId};
 use convoke_testkit::conformance::store::stage;
@@ -45,7 +45,7 @@ async fn a_key_that_was_just_taken_again_is_not_deleted_with_its_last_holder() {
     let first = keyed(60 * minute, 10 * minute);
     let first_id = first.id;
     store.insert(vec![first]).await.expect("insert");
-    let windows = vec![Window { queue: stage::queue("q"), limit: 1, metered: None }];
+    let windows = vec![Window::new(stage::queue("q"), 1)];
     let order = DispatchOrder { now: Timestamp::now(), windows, executions: vec![ExecutionId(Uuid::now_v7())] };
     let run = store.dispatch(fence, order).await.expect("dispatch").runs.remove(0);
     let outcome = Outcome::Completed { result: None };
@@ -99,13 +99,13 @@ async fn search_keys_go_with_their_job_and_a_job_without_any_has_none() {
     assert_eq!(left().await.len(), 1);
     let order = DispatchOrder {
         now: stage::at(20),
-        windows: vec![Window { queue: stage::queue("q"), limit: 9, metered: None }],
+        windows: vec![Window::new(stage::queue("q"), 9)],
         executions: (0..9).map(|_| ExecutionId(Uuid::now_v7())).collect(),
     };
     let runs = store.dispatch(fence, order).await.expect("dispatch").runs;
     let run = runs.iter().find(|run| run.job_id == stage::job_id(3)).expect("it runs");
     let failed = RunReport::of(run.job_id, run.execution_id).ended(stage::at(30), stage::failed_for_good("x"), 0.0);
     store.record(vec![failed]).await.expect("record");
-    assert_eq!(store.purge(&[stage::job_id(3)]).await.expect("purge"), 1);
+    assert_eq!(store.purge(&[stage::job_id(3)], &[Status::Failed]).await.expect("purge"), 1);
     assert!(left().await.is_empty());
 }

@@ -36,7 +36,7 @@ fn new_job(queue: &str) -> NewJob {
 fn order(queue: &str, limit: usize) -> DispatchOrder {
     DispatchOrder {
         now: Timestamp::now(),
-        windows: vec![Window { queue: stage::queue(queue), limit, metered: None }],
+        windows: vec![Window::new(stage::queue(queue), limit)],
         executions: (0..limit).map(|_| ExecutionId(Uuid::now_v7())).collect(),
     }
 }
@@ -59,8 +59,8 @@ async fn what_was_acknowledged_survives_a_server_that_is_restarted_in_the_middle
             while !stop.load(Ordering::Relaxed) {
                 let job = new_job("q");
                 match store.insert(vec![job.clone()]).await {
-                    Ok(answers) => {
-                        assert!(answers[0].created);
+                    Ok(results) => {
+                        assert!(results[0].created);
                         done.push(job.id);
                         count.fetch_add(1, Ordering::Relaxed);
                     }
@@ -238,8 +238,8 @@ async fn end_all(store: &PostgresStore, runs: &[Dispatch]) {
         let outcome = if fails { stage::failed_for_good("x") } else { stage::completed() };
         reports.push(RunReport::of(run.job_id, run.execution_id).ended(now, outcome, 0.0));
     }
-    let answers = store.record(reports).await.expect("record");
-    assert!(answers.iter().all(|answer| matches!(answer, Recorded::Applied(_))), "{answers:?}");
+    let results = store.record(reports).await.expect("record");
+    assert!(results.iter().all(|result| matches!(result, Recorded::Applied(_))), "{results:?}");
 }
 
 async fn dispatch_all(
@@ -278,7 +278,7 @@ async fn one_leader_of_two_dispatches_and_the_former_is_refused_in_the_middle_of
         let mut given = Vec::new();
         loop {
             match old.dispatch(former, order("q", 2)).await {
-                Ok(answer) => given.extend(answer.runs.into_iter().map(|run| run.job_id)),
+                Ok(result) => given.extend(result.runs.into_iter().map(|run| run.job_id)),
                 Err(Error::Fenced { .. }) => return given,
                 Err(error) => panic!("{error}"),
             }
@@ -308,8 +308,8 @@ async fn a_call_that_is_refused_does_not_fail_those_that_waited_with_it() {
     });
     let calls: Vec<_> = calls.collect();
     for (n, call) in calls.into_iter().enumerate() {
-        let answer = call.await.expect("no panic");
-        assert_eq!(answer.is_err(), n == 7, "{n}: {answer:?}");
+        let result = call.await.expect("no panic");
+        assert_eq!(result.is_err(), n == 7, "{n}: {result:?}");
     }
     assert_eq!(store.queue(&stage::queue("q")).await.expect("queue").expect("there").counts.get(Status::Pending), 32);
 }
@@ -391,9 +391,9 @@ async fn a_server_is_trusted_as_far_as_the_url_says() {
         (false, at("localhost", "sslmode=verify-full".into())),
         (false, at("localhost", format!("sslmode=verify-full&{}", root("nothing.crt")))),
     ] {
-        let answer = PostgresLeases::connect(&url).await;
-        assert_eq!(answer.is_ok(), fine, "{url}: {answer:?}");
-        if let Ok(leases) = answer {
+        let result = PostgresLeases::connect(&url).await;
+        assert_eq!(result.is_ok(), fine, "{url}: {result:?}");
+        if let Ok(leases) = result {
             leases.ping().await.expect("ping");
         }
     }

@@ -74,6 +74,7 @@ mod leases {
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);
+    convoke_testkit::resignations_conformance!(fresh, tokio::time::sleep);
 }
 
 mod mesh {
@@ -143,6 +144,30 @@ mod keys {
         assert_eq!(probe.keys("convoke.job.*").await.len(), queues.len());
         bus.close(&bus.ends(&queues).await.expect("ends")).await.expect("close");
         assert!(probe.keys("*").await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn no_key_of_a_job_is_left_once_it_is_finished_unless_more_came() {
+        let server = RedisServer::start().await;
+        let mut probe = Probe::connect(&server.url()).await;
+        let bus = connect(&server.url()).await;
+        let multiplex = bus.multiplex().await.expect("multiplex");
+        let queues: Vec<String> = channels().of_jobs(&(0..3_000).map(job).collect::<Vec<_>>());
+        multiplex.add(&queues).await.expect("add");
+        bus.push(queues.iter().map(|queue| (queue.clone(), body("a"))).collect()).await.expect("push");
+        let mut done = Vec::new();
+        while done.len() < queues.len() {
+            let batch = multiplex.next().await.expect("next");
+            done.extend(batch.iter().map(|(queue, entries)| (queue.clone(), ids_read(entries))));
+        }
+        // The owner removes its claims, and with them the channels from its reader, before it finishes them.
+        multiplex.remove(&queues).await.expect("remove");
+        push(&bus, &queues[7], &["of a later run"]).await;
+        multiplex.finish(&done).await.expect("finish");
+        assert_eq!(probe.keys("*").await, [queues[7].clone()]);
+        multiplex.add(&queues[7..8]).await.expect("add");
+        let left = multiplex.next().await.expect("next");
+        assert_eq!(left[0].1.iter().map(|entry| entry.body.clone()).collect::<Vec<_>>(), [body("of a later run")]);
     }
 
     /// If the name were removed with its pending entries, they would be lost.

@@ -139,7 +139,7 @@ async fn a_read_whose_answer_was_lost_is_found_by_the_same_consumer() {
     while taken.len() < 2 {
         taken.extend(within_reason("the rest", consumer.take(2)).await.expect("take"));
     }
-    assert!(proxy.has_lost_one(), "the answer was lost, or this shows nothing");
+    assert!(proxy.has_lost_one(), "the response was lost, or this shows nothing");
     assert_eq!(texts(&taken), ["b", "c"], "and what it held is not given again");
     assert!(taken.iter().all(|delivery| delivery.deliveries == 1), "nobody saw them before");
     consumer.ack(&ids(&[held, taken].concat())).await.expect("ack");
@@ -157,7 +157,7 @@ async fn an_election_whose_answer_was_lost_is_found_won() {
     let before = elect_for_a_moment(&leases).await;
     proxy.lose_the_answer_to("EVALSHA");
     let lease = leases.elect("ns", "a", ttl, Floor::UNKNOWN).await.expect("it was elected");
-    assert!(proxy.has_lost_one(), "the answer was lost, or this shows nothing");
+    assert!(proxy.has_lost_one(), "the response was lost, or this shows nothing");
     let epoch = lease.epoch;
     assert_eq!(epoch, before.next(), "once");
     let read = leases.read("ns").await.expect("read").expect("somebody leads");
@@ -297,7 +297,7 @@ async fn after_a_failover_the_new_master_is_found() {
         seen.extend(texts(&taken).into_iter().map(str::to_owned));
     }
     let later = elect_for_a_moment(&leases).await;
-    assert!(later > epoch.next(), "{later} is of the replica's clock: it may not have heard of all before {epoch}");
+    assert!(later > epoch.next(), "{later} is of the replica's clock: it may not know all before {epoch}");
     let mut probe = Probe::connect(&replica.url()).await;
     assert!(probe.keys("*").await.contains(&"convoke:ns:epoch".to_owned()), "it was the replica that took it");
 }

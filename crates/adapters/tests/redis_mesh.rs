@@ -70,7 +70,7 @@ async fn what_is_in_redis_is_what_the_existing_system_reads() {
     assert!((590_000..=600_000).contains(&probe.number(&["PTTL", keys[3]]).await));
     // The score is the server's own time in whole milliseconds.
     let score: u64 = text(probe.ask(&["ZSCORE", keys[0], "1"]).await).parse().expect("whole milliseconds");
-    let Value::Array(time) = probe.ask(&["TIME"]).await else { panic!("TIME answers a list") };
+    let Value::Array(time) = probe.ask(&["TIME"]).await else { panic!("TIME returns a list") };
     let seconds: u64 = text(time.into_iter().next().expect("seconds")).parse().expect("a number");
     assert!((seconds - 60..=seconds + 1).contains(&(score / 1_000)), "{score} at {seconds}");
     seat.leave().await.expect("leave");
@@ -91,7 +91,7 @@ async fn a_link_has_two_connections_however_many_join_by_it() {
 }
 
 async fn send(link: &RedisMesh, to: InstanceId, text: &'static str) -> Result<u64> {
-    link.send(&[(to, Bytes::from_static(text.as_bytes()))]).await.pop().expect("an answer to each")
+    link.send(&[(to, Bytes::from_static(text.as_bytes()))]).await.pop().expect("a result for each")
 }
 
 #[tokio::test]
@@ -102,8 +102,8 @@ async fn a_message_whose_fate_is_unknown_is_not_sent_again() {
     let inbox = Arc::new(CountingInbox::default());
     let seat = there.join("h", inbox.clone()).await.expect("join");
     proxy.lose_the_answer_to("PUBLISH");
-    let answer = send(&here, seat.id(), "once").await;
-    assert!(matches!(answer, Err(Error::Unknown { .. })), "{answer:?}");
+    let result = send(&here, seat.id(), "once").await;
+    assert!(matches!(result, Err(Error::Unknown { .. })), "{result:?}");
     assert!(proxy.has_lost_one());
     let send = async || send(&here, seat.id(), "another").await.ok();
     assert_eq!(eventually("the line is made anew", send).await, 1);
@@ -119,7 +119,7 @@ async fn a_number_that_was_given_to_another_is_the_others() {
     // Redis lost all data, and assigns the number to the next instance before the first sends a heartbeat.
     probe.ask(&["FLUSHALL"]).await;
     probe.ask(&["SET", "app:mesh:my-app:bearer:1", "another"]).await;
-    let fenced = |answer| matches!(answer, Err(Error::Fenced { .. }));
+    let fenced = |result| matches!(result, Err(Error::Fenced { .. }));
     assert!(fenced(before.heartbeat(LONG).await));
     probe.ask(&["ZADD", "app:mesh:my-app:heartbeats", "1", "1"]).await;
     before.leave().await.expect("leave");
@@ -144,8 +144,8 @@ async fn a_lock_whose_answer_was_lost_is_found_to_be_ones_own() {
     link.lead("before", LONG).await.expect("lead");
     link.resign("before").await.expect("resign");
     proxy.lose_the_answer_to("EVALSHA");
-    let answer = link.lead("mine", LONG).await;
-    assert!(matches!(answer, Err(Error::Unknown { .. })), "{answer:?}");
+    let result = link.lead("mine", LONG).await;
+    assert!(matches!(result, Err(Error::Unknown { .. })), "{result:?}");
     assert!(eventually("it leads", async || link.lead("mine", LONG).await.ok()).await);
     assert!(!link.lead("another", LONG).await.expect("lead"));
 }
@@ -158,9 +158,9 @@ async fn who_lost_its_connection_hears_again_and_is_told() {
     let inbox = Arc::new(CountingInbox::default());
     let seat = link.join("h", inbox.clone()).await.expect("join");
     probe.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
-    eventually("it is told", async || (inbox.missed.load(Ordering::SeqCst) > 0).then_some(())).await;
-    assert_eq!(send(&link, seat.id(), "x").await.expect("send"), 1, "subscribed first, told second");
-    wait_for_value("it hears", 1, async || inbox.count()).await;
+    eventually("the gap is reported", async || (inbox.missed.load(Ordering::SeqCst) > 0).then_some(())).await;
+    assert_eq!(send(&link, seat.id(), "x").await.expect("send"), 1, "subscribed first, reported second");
+    wait_for_value("it receives", 1, async || inbox.count()).await;
 }
 
 #[tokio::test]

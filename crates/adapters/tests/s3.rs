@@ -94,7 +94,11 @@ async fn each_verb_costs_what_it_says() {
     one.withdraw("ns", "a").await.expect("withdraw");
     assert_eq!(cost(&one), [0, 0, 1, 0]);
     let first = one.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
-    assert_eq!(cost(&one), [2, 2, 0, 0], "the first of all also looks for a lost epoch, and describes the namespace");
+    assert_eq!(
+        cost(&one),
+        [2, 2, 0, 0],
+        "the first of all also searches for a lost epoch, and describes the namespace"
+    );
     for _ in 0..3 {
         one.renew("ns", "a", first, LONG).await.expect("its own term");
         assert_eq!(cost(&one), [0, 1, 0, 0]);
@@ -113,14 +117,14 @@ async fn each_verb_costs_what_it_says() {
     assert_eq!(cost(&other), [0, 1, 0, 0], "it knows that nobody leads");
     let refused = one.elect("ns", "a", LONG, Floor::UNKNOWN).await;
     assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
-    assert_eq!(cost(&one), [1, 1, 0, 0], "it knew of the first resignation, and looks who came after");
+    assert_eq!(cost(&one), [1, 1, 0, 0], "it knew of the first resignation, and reads the next leader");
     other.resign("ns", "b", third).await.expect("resign");
     assert_eq!(one.read("ns").await.expect("read"), None);
     let fourth = other.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
     other.resign("ns", "b", fourth).await.expect("resign");
     cost(&one);
     one.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads");
-    assert_eq!(cost(&one), [1, 2, 0, 0], "it looks, and finds that nobody leads after all");
+    assert_eq!(cost(&one), [1, 2, 0, 0], "it reads, and finds no leader");
     assert_eq!(one.lease_check_interval(), None, "nothing is asked between heartbeats");
     let Requests { get, put, delete, list, other: rest } = one.requests();
     assert_eq!(one.requests().total(), get + put + delete + list + rest);
@@ -140,7 +144,7 @@ async fn an_epoch_outlives_the_loss_of_the_file() {
     server.bucket().put(&checkpoint, br#"{"namespace":"ns","leaderId":"a","epoch":99}"#, IfMatch::Any).await;
     let newcomer = connect(&server).await;
     let after = newcomer.elect("ns", "b", LONG, Floor::UNKNOWN).await.expect("nobody leads").epoch;
-    assert_eq!(after, Epoch(100), "what others noted counts as well");
+    assert_eq!(after, Epoch(100), "epochs that others recorded count as well");
 }
 
 #[tokio::test]

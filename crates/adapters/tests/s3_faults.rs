@@ -56,12 +56,12 @@ async fn leader(leases: &S3Leases) -> Option<(String, Epoch)> {
     leases.read("ns").await.expect("read").map(|lease| (lease.holder, lease.epoch))
 }
 
-fn assert_unknown<T: std::fmt::Debug>(answer: Result<T>) {
-    assert!(matches!(answer, Err(Error::Unknown { .. })), "expected not to know, got {answer:?}");
+fn assert_unknown<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Unknown { .. })), "expected not to know, got {result:?}");
 }
 
-fn assert_unavailable<T: std::fmt::Debug>(answer: Result<T>) {
-    assert!(matches!(answer, Err(Error::Unavailable { .. })), "expected it to be away, got {answer:?}");
+fn assert_unavailable<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Unavailable { .. })), "expected it to be away, got {result:?}");
 }
 
 #[tokio::test]
@@ -128,8 +128,8 @@ async fn a_write_that_was_refused_changes_nothing_and_the_term_goes_on() {
     let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("nobody leads");
     for status in [503, 500, 403] {
         to_writes(&proxy, 1, Fault::Refused(status));
-        let answer = behind.renew("ns", "a", lease.epoch, LONG).await;
-        assert!(answer.as_ref().is_err_and(Error::is_transient), "{status}: {answer:?}");
+        let result = behind.renew("ns", "a", lease.epoch, LONG).await;
+        assert!(result.as_ref().is_err_and(Error::is_transient), "{status}: {result:?}");
         assert_eq!(leader(&direct).await, Some(("a".into(), lease.epoch)));
         behind.renew("ns", "a", lease.epoch, LONG).await.expect("its own term");
     }
@@ -151,11 +151,11 @@ async fn an_election_that_arrives_after_it_was_given_up_is_taken_over_under_a_ne
     assert_eq!(leader(&direct).await, None);
     proxy.release().await;
     assert_eq!(leader(&direct).await, Some(("a".into(), Epoch(1))), "and nobody knows that it leads");
-    let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("its own, and nobody was told");
+    let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("its own, without a response");
     assert_eq!(lease.epoch, Epoch(2));
     assert_eq!(leader(&direct).await, Some(("a".into(), Epoch(2))));
     let again = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await;
-    assert!(matches!(again, Err(Error::Conflict(_))), "now it was told: {again:?}");
+    assert!(matches!(again, Err(Error::Conflict(_))), "now it got the response: {again:?}");
 }
 
 #[tokio::test]
@@ -229,15 +229,15 @@ async fn clocks_ten_minutes_apart_have_one_leader_and_hand_over_in_time() {
             tokio::time::sleep(LEASE * 3 / 10).await;
             leads.renew("ns", name, term, LEASE).await.expect("its own term");
             renewed = tokio::time::Instant::now();
-            let answer = follows.elect("ns", heir, LEASE, Floor::UNKNOWN).await;
-            assert!(matches!(answer, Err(Error::Conflict(_))), "{heir} took over from {name}: {answer:?}");
+            let result = follows.elect("ns", heir, LEASE, Floor::UNKNOWN).await;
+            assert!(matches!(result, Err(Error::Conflict(_))), "{heir} took over from {name}: {result:?}");
         }
         // Then it is silent, and the other is elected; not before the lease is over.
         let taking = || async { follows.elect("ns", heir, LEASE, Floor::UNKNOWN).await.ok() };
         let taken = eventually("the next leader", taking).await;
         assert!(taken.epoch > term && renewed.elapsed() >= LEASE, "{heir} after {:?}", renewed.elapsed());
-        let answer = leads.renew("ns", name, term, LEASE).await;
-        assert!(matches!(answer, Err(Error::Fenced { .. })), "{answer:?}");
+        let result = leads.renew("ns", name, term, LEASE).await;
+        assert!(matches!(result, Err(Error::Fenced { .. })), "{result:?}");
         follows.resign("ns", heir, taken.epoch).await.expect("resign");
     }
 }
@@ -249,8 +249,8 @@ async fn a_newcomer_waits_out_the_lease_of_whom_it_finds_even_if_it_looks_long_o
     let past = connect_by(&server, server.address(), -SignedDuration::from_mins(10)).await;
     let newcomer = connect(&server).await;
     let lease = past.elect("ns", "a", LEASE, Floor::UNKNOWN).await.expect("nobody leads");
-    let answer = newcomer.elect("ns", "b", LEASE, Floor::UNKNOWN).await;
-    assert!(matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
+    let result = newcomer.elect("ns", "b", LEASE, Floor::UNKNOWN).await;
+    assert!(matches!(result, Err(Error::Conflict(_))), "{result:?}");
     // By this clock it lasts for another ten.
     let latecomer = connect_by(&server, server.address(), -SignedDuration::from_mins(20)).await;
     assert_eq!(leader(&latecomer).await, Some(("a".into(), lease.epoch)));

@@ -36,6 +36,7 @@ mod leases {
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);
+    convoke_testkit::resignations_conformance!(fresh, tokio::time::sleep);
 }
 
 mod leases_of_a_store {
@@ -52,4 +53,5 @@ mod leases_of_a_store {
     }
 
     convoke_testkit::leases_conformance!(fresh, tokio::time::sleep);
+    convoke_testkit::resignations_conformance!(fresh, tokio::time::sleep);
 }

@@ -32,7 +32,7 @@ fn job_with_args(bytes: usize) -> NewJob {
 fn order(limit: usize) -> DispatchOrder {
     DispatchOrder {
         now: at(1),
-        windows: vec![Window { queue: queue(), limit, metered: None }],
+        windows: vec![Window::new(queue(), limit)],
         executions: (0..limit).map(|_| ExecutionId(Uuid::now_v7())).collect(),
     }
 }
@@ -237,11 +237,11 @@ async fn one_verb_that_the_database_fails_does_not_fail_its_neighbours() {
         waiting.push(insert(job));
         bad.push(insert(new_job().with(|job| job.correlation_id = Some("bad".into()))));
     }
-    for answer in waiting {
-        answer.await.expect("no panic").expect("inserted");
+    for result in waiting {
+        result.await.expect("no panic").expect("inserted");
     }
-    for answer in bad {
-        let error = answer.await.expect("no panic").expect_err("stumbled");
+    for result in bad {
+        let error = result.await.expect("no panic").expect_err("stumbled");
         assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("stumbled"), "{error}");
     }
     assert!(store.get(&ids).await.expect("read").iter().all(Option::is_some));
@@ -267,8 +267,8 @@ async fn a_refusal_leaves_the_verbs_committed_with_it_alone() {
             }
         }));
     }
-    for answer in waiting {
-        answer.await.expect("no panic").expect("answered as it should");
+    for result in waiting {
+        result.await.expect("no panic").expect("the result that it should have");
     }
     let counts = store.queue(&queue()).await.expect("read").expect("there").counts;
     assert_eq!((counts.get(Status::Pending), counts.in_flight()), (50, 0));
@@ -287,14 +287,14 @@ async fn a_former_leader_can_write_nothing() {
     let run = store.dispatch(former, order(1)).await.expect("dispatched").runs.remove(0);
     store.seal(Epoch(2)).await.expect("sealed");
 
-    fn check<T: std::fmt::Debug>(what: &str, answer: convoke_core::Result<T>) {
-        assert!(matches!(answer, Err(Error::Fenced { .. })), "{what}: {answer:?}");
+    fn check<T: std::fmt::Debug>(what: &str, result: convoke_core::Result<T>) {
+        assert!(matches!(result, Err(Error::Fenced { .. })), "{what}: {result:?}");
     }
     let lost = RunReport::of(run.job_id, run.execution_id).ended(at(9), Outcome::Lost { error: "gone".into() }, 0.0);
     let cutoffs = Cutoffs { completed: at(99), cancelled: at(99), dead: at(99) };
     check("promote", store.promote(former, at(99), 10).await);
     check("dispatch", store.dispatch(former, order(1)).await);
-    check("judge", store.end_as_leader(former, vec![lost]).await);
+    check("end_as_leader", store.end_as_leader(former, vec![lost]).await);
     check("mark_cleaned", store.mark_cleaned(former, at(99), &[id]).await);
     check("expire", store.expire(former, cutoffs, 10).await);
     check("tick", store.tick(former, Vec::new()).await);
@@ -355,13 +355,12 @@ fn runs_of_a_worker_or_an_owner_are_found_by_index() {
     let moving = "ownership in ({handing_off}, {orphan_pending})";
     for (sql, expected) in [
         (in_flight("jobs_of_worker", "worker = ?2"), "SEARCH jobs USING INDEX jobs_of_worker (worker=? AND id>?)"),
-        (in_flight("jobs_of_owner", "owner = ?3"), "SEARCH jobs USING INDEX jobs_of_owner (owner=? AND id>?)"),
         (in_flight("jobs_moving", moving), "SEARCH jobs USING INDEX jobs_moving (id>?)"),
         (
-            in_flight("jobs_in_flight", "(worker is not null and owner is not null) = 0"),
-            "SEARCH jobs USING INDEX jobs_in_flight (<expr>=? AND id>?)",
+            in_flight("jobs_in_flight", "owner is ?3 and (worker is not null) = 0"),
+            "SEARCH jobs USING INDEX jobs_in_flight (owner=? AND <expr>=? AND id>?)",
         ),
-        (built(include_str!("../src/sqlite/sql/holders.sql"), &[]), "SEARCH j USING INDEX jobs_of_owner (owner>?)"),
+        (built(include_str!("../src/sqlite/sql/holders.sql"), &[]), "SEARCH j USING INDEX jobs_in_flight (owner>?)"),
     ] {
         let plan = plan(&raw, &sql);
         assert!(plan.contains(expected), "{expected}:\n{plan}");
@@ -431,7 +430,7 @@ async fn jobs_without_search_keys_leave_no_rows_and_deleted_jobs_take_theirs_alo
     let failed =
         RunReport::of(id, run.execution_id).ended(at(2), Outcome::Failed { error: "no".into(), retry: true }, 0.0);
     store.record(vec![failed]).await.expect("recorded");
-    assert_eq!(store.purge(&[id]).await.expect("purged"), 1);
+    assert_eq!(store.purge(&[id], &[Status::Failed]).await.expect("purged"), 1);
     assert_eq!(keys(), 0);
 }
 

@@ -20,7 +20,7 @@ fn open_files() -> usize {
 
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is told");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel shows it");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
@@ -37,13 +37,13 @@ async fn round(router: &mut dyn Router) {
         dealer.send(Bytes::from(vec![b'x'; 100_000])).await.expect("room");
         let peer = receive(router).await;
         router.send(vec![(peer, Bytes::from(vec![b'y'; 100_000]))]).await;
-        timeout(PATIENCE, dealer.receive()).await.expect("an answer").expect("a message");
+        timeout(PATIENCE, dealer.receive()).await.expect("a response").expect("a message");
         dealer.close().await;
 
         let mut stranger = TcpStream::connect(&port).await.expect("the port is open");
         let _ = stranger.write_all(&[b'G'; 4096]).await;
-        let mut said = [0; 1024];
-        while matches!(timeout(PATIENCE, stranger.read(&mut said)).await.expect("an end"), Ok(1..)) {}
+        let mut buffer = [0; 1024];
+        while matches!(timeout(PATIENCE, stranger.read(&mut buffer)).await.expect("an end"), Ok(1..)) {}
     }
     let mut dealer = ZmqDealer::new().connect(router.address()).await.expect("an address");
     dealer.send(Bytes::from(vec![b'x'; 2 << 20])).await.expect("room");

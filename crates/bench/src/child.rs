@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 
 use super::process::{self, Output, Process};
+use super::processor_time;
 
 pub struct Child {
     process: Process,
@@ -124,13 +125,7 @@ impl Child {
 
     /// Returns the processor time that it has used, in user and system mode.
     pub fn processor_time(&self) -> Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.pid().as_raw_nonzero()))
-            .context("the server's processor time cannot be read")?;
-        // The name in parentheses may contain anything; the fields after it are plain, the state first.
-        let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
-        let ticks: u64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        let per_second = rustix::param::clock_ticks_per_second().max(1);
-        Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+        processor_time::of_process(self.process.pid())
     }
 
     pub async fn stop(self) -> Result<()> {

@@ -12,6 +12,7 @@ mod election;
 mod jobs;
 mod mesh;
 mod process;
+mod processor_time;
 mod report;
 mod run;
 mod shards;

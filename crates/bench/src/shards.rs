@@ -120,8 +120,8 @@ impl BenchCoordinator {
         let binding = connect::shard_router("tcp://127.0.0.1:0", ZmqSecurity::Open)?;
         let duty = Arc::new(ShardsDuty::new(binding, Settings::default(), false, ports.clock));
         let mut state = duty.view().watch();
-        let (leads, reported) = (term.clone(), Arc::new(|_| {}));
-        let leading = tokio::spawn(async move { duty.lead(leads, reported).await });
+        let (leads, reported, recorded) = (term.clone(), Arc::new(|_| {}), Arc::new(|_| {}));
+        let leading = tokio::spawn(async move { duty.lead(leads, reported, recorded).await });
         let listening = state.wait_for(|state| *state != ShardsState::Standby).await?.clone();
         match listening {
             ShardsState::Listening(address) => Ok(BenchCoordinator { address, term, leading }),

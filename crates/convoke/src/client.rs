@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use convoke_core::JobId;
 use convoke_core::jobs::Job as JobView;
-use convoke_core::jobs::link::ClientLink;
+use convoke_core::jobs::link::{ClientLink, Enqueued};
 use convoke_runtime::jobs::client;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::connect;
 use crate::enqueue::{Enqueue, EnqueueAll};
 use crate::error::Result;
+use crate::handle::Handle;
 use crate::job::Job;
 
 /// Enqueues and reads jobs. Cheap to clone; clones share their connections. Calls are retried for some seconds while
@@ -60,6 +62,22 @@ impl Client {
     /// Like [`enqueue`](Self::enqueue), for a job type that has no Rust type in this program.
     pub fn enqueue_raw(&self, job_type: &str, args: impl Serialize) -> Enqueue<serde_json::Value> {
         Enqueue::new(self.inner.clone(), job_type, &args)
+    }
+
+    /// Enqueues requests together, each with options of its own. Up to 10,000 are enqueued all or none; more are sent in
+    /// several requests.
+    pub async fn enqueue_batch<O: DeserializeOwned>(
+        &self,
+        requests: impl IntoIterator<Item = Enqueue<O>>,
+    ) -> Result<Vec<Handle<O>>> {
+        let specs = requests.into_iter().map(Enqueue::into_spec).collect::<Result<_>>()?;
+        let enqueued = self.inner.enqueue(specs).await?;
+        Ok(enqueued.into_iter().map(|enqueued| Handle::new(self.inner.clone(), enqueued)).collect())
+    }
+
+    /// Returns the handle of a job that was enqueued before, or by another program. Nothing is sent.
+    pub fn handle<O: DeserializeOwned>(&self, id: JobId) -> Handle<O> {
+        Handle::new(self.inner.clone(), Enqueued { id, created: false })
     }
 
     /// Reads a job.

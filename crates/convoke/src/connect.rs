@@ -4,32 +4,53 @@ use std::sync::{Arc, OnceLock};
 
 use convoke_adapters::gateway::GatewayLink;
 pub use convoke_adapters::gateway::{EventStream, Http, ServerEvent, encode};
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryMesh, MemoryStore, SystemClock};
+#[cfg(feature = "testing")]
+pub(crate) use convoke_adapters::memory::Kept;
+#[cfg(all(feature = "coordinator", not(feature = "testing")))]
+use convoke_adapters::memory::MemoryStore;
+#[cfg(feature = "testing")]
+pub(crate) use convoke_adapters::memory::MemoryStore;
+#[cfg(feature = "testing")]
+use convoke_adapters::memory::SeededChance;
+#[cfg(feature = "coordinator")]
+use convoke_adapters::memory::SystemChance;
+use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryMesh, SystemClock};
+#[cfg(all(feature = "coordinator", feature = "postgres"))]
+use convoke_adapters::postgres::PostgresStore;
 #[cfg(feature = "postgres")]
 pub use convoke_adapters::postgres::enqueue_in;
 #[cfg(feature = "postgres")]
-use convoke_adapters::postgres::{PostgresLeases, PostgresStore};
+use convoke_adapters::postgres::{PostgresBus, PostgresLeases};
+#[cfg(all(feature = "coordinator", feature = "redis"))]
+use convoke_adapters::redis::RedisCache;
 #[cfg(feature = "redis")]
-use convoke_adapters::redis::{RedisBus, RedisCache, RedisLeases, RedisMesh};
+use convoke_adapters::redis::{RedisBus, RedisLeases, RedisMesh};
 #[cfg(feature = "s3")]
 use convoke_adapters::s3::S3Leases;
 #[cfg(feature = "sqlite")]
-use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
+use convoke_adapters::sqlite::SqliteLeases;
+#[cfg(all(feature = "coordinator", feature = "sqlite"))]
+use convoke_adapters::sqlite::SqliteStore;
 #[cfg(feature = "zmq")]
 pub use convoke_adapters::zmq::{ZmqCredentials, ZmqKeys, ZmqSecurity};
 #[cfg(feature = "zmq")]
 use convoke_adapters::zmq::{ZmqDealer, ZmqRouter};
+#[cfg(feature = "coordinator")]
 use convoke_core::jobs::RetrySettings;
 use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::limits::NAME_BYTES_MAX;
-use convoke_core::ports::{Bus, Clock, Leases, MeshLink, SharedCache, Store};
+use convoke_core::ports::{Bus, Clock, Leases, MeshLink};
 #[cfg(feature = "zmq")]
 use convoke_core::ports::{DealerConnecting, RouterBinding};
+#[cfg(feature = "coordinator")]
+use convoke_core::ports::{SharedCache, Store};
 use convoke_core::{Invalid, Result};
 pub use convoke_runtime::jobs::BUS_PREFIX;
+use convoke_runtime::jobs::BusClient;
+#[cfg(feature = "coordinator")]
+use convoke_runtime::jobs::Ports;
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings};
-use convoke_runtime::jobs::{BusClient, Ports};
 
 use crate::mesh::MeshAddress;
 
@@ -55,8 +76,39 @@ pub fn is_bus(url: &str) -> bool {
     matches!(url.split_once(':'), Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)))
 }
 
+/// Returns the bus of a coordinator that sets none: `postgres:`, the database of the store, if it is in PostgreSQL; else
+/// memory.
+pub fn default_bus(store: &str) -> &'static str {
+    match Address::parse("store.url", store, STORES) {
+        Ok(Address::Postgres) => BUS_OF_STORE,
+        _ => "memory:",
+    }
+}
+
+/// Returns the address of a coordinator's bus: `postgres:` is that of the store.
+pub fn bus_of<'a>(bus: Option<&'a str>, store: &'a str) -> &'a str {
+    match bus.unwrap_or_else(|| default_bus(store)) {
+        BUS_OF_STORE if default_bus(store) == BUS_OF_STORE => store,
+        url => url,
+    }
+}
+
+/// Rejects a bus that workers and clients cannot use.
+pub(crate) fn check_way(url: &str) -> Result<()> {
+    match url.split_once(':') {
+        _ if is_bus(url) && !cfg!(feature = "redis") => Err(unsupported("url", url, BUSES)),
+        Some(("postgres" | "postgresql", _)) => {
+            let message = "expected http://…, https://… or redis://…, got a PostgreSQL URL: workers and clients use the \
+                           HTTP API of a node, or a bus on Redis";
+            Err(Invalid::new("url", message).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns a worker's link to the gateway or bus at the address.
 pub async fn worker_way(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn WorkerLink>> {
+    check_way(url)?;
     if !is_bus(url) {
         return worker_link(url, token);
     }
@@ -65,6 +117,7 @@ pub async fn worker_way(url: &str, token: Option<String>, bus_prefix: &str) -> R
 
 /// Returns a client's link to the HTTP API or bus at the address.
 pub async fn client_way(url: &str, token: Option<String>, bus_prefix: &str) -> Result<Arc<dyn ClientLink>> {
+    check_way(url)?;
     if !is_bus(url) {
         return client_link(url, token);
     }
@@ -105,6 +158,7 @@ pub fn shard_dealer(credentials: ZmqCredentials) -> Arc<dyn DealerConnecting> {
 pub fn shown(url: &str) -> String {
     let understood = match Address::parse("url", url, LEASES) {
         Ok(Address::Memory | Address::Sqlite(_)) => Some(url.to_owned()),
+        Ok(Address::Postgres) if url == BUS_OF_STORE => Some(url.to_owned()),
         #[cfg(feature = "postgres")]
         Ok(Address::Postgres) => convoke_adapters::postgres::shown(url),
         #[cfg(feature = "redis")]
@@ -142,11 +196,12 @@ pub fn clock() -> Arc<dyn Clock> {
 }
 
 /// The addresses of a coordinator's engines.
+#[cfg(feature = "coordinator")]
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses<'a> {
     /// URL of the store.
     pub store: &'a str,
-    /// URL of the bus.
+    /// URL of the bus; `postgres:` for the database of the store ([`bus_of`]).
     pub bus: &'a str,
     /// Prefix of every name on the bus.
     pub bus_prefix: &'a str,
@@ -158,6 +213,7 @@ pub struct Addresses<'a> {
     pub defaults: RetrySettings,
 }
 
+#[cfg(feature = "coordinator")]
 impl Default for Addresses<'_> {
     /// All engines in memory.
     fn default() -> Self {
@@ -167,8 +223,15 @@ impl Default for Addresses<'_> {
 }
 
 /// Connects to all engines of a coordinator.
+#[cfg(feature = "coordinator")]
 pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
     let Addresses { store, bus, bus_prefix, leases, cache, defaults } = addresses;
+    let bus = bus_of(Some(bus), store);
+    if bus == BUS_OF_STORE {
+        let message = "expected the URL of a PostgreSQL, since the store is not in one: postgres: alone is the database \
+                       of the store";
+        return Err(Invalid::new("bus.url", message).into());
+    }
     let cache = open_cache(cache)?;
     let (store, own_leases) = open_store(store, &defaults).await?;
     // Opened before the leases, which may use the same URL: an address that is not a bus is then rejected as `bus.url`.
@@ -178,7 +241,24 @@ pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
         (None, Some(leases)) => leases,
         (None, None) => open_leases("bus.url", bus, bus_prefix).await?,
     };
-    Ok(Ports { store, bus: channels, leases, cache, clock: clock() })
+    Ok(Ports { store, bus: channels, leases, cache, clock: clock(), chance: Arc::new(SystemChance) })
+}
+
+/// The engines of a test server.
+#[cfg(feature = "testing")]
+pub(crate) struct InMemory {
+    pub ports: Ports,
+    /// The same store as in `ports`.
+    pub store: Arc<MemoryStore>,
+}
+
+/// Returns engines in memory that follow this clock and this seed.
+#[cfg(feature = "testing")]
+pub(crate) fn in_memory(clock: Arc<dyn Clock>, seed: u64) -> InMemory {
+    let store = Arc::new(MemoryStore::default());
+    let (bus, leases) = (Arc::new(MemoryBus::default()), Arc::new(MemoryLeases::default()));
+    let chance = Arc::new(SeededChance::new(seed));
+    InMemory { ports: Ports { store: store.clone(), bus, leases, cache: None, clock, chance }, store }
 }
 
 /// Connects to the leases of electors. All electors of the process share those at `memory:`.
@@ -191,6 +271,7 @@ pub async fn leases(url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
 }
 
 /// Opens a store, with its leases if other processes can see them.
+#[cfg(feature = "coordinator")]
 async fn open_store(
     url: &str,
     #[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "of that feature alone"))]
@@ -214,25 +295,33 @@ async fn open_store(
     }
 }
 
-async fn open_bus(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Bus>> {
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "redis")),
+    allow(unused_variables, reason = "of these engines alone")
+)]
+async fn open_bus(field: &'static str, url: &str, prefix: &str) -> Result<Arc<dyn Bus>> {
     match Address::parse(field, url, BUSES)? {
         Address::Memory => Ok(Arc::new(MemoryBus::default())),
         #[cfg(feature = "redis")]
         Address::Redis => Ok(Arc::new(reach(field, url, RedisBus::connect(url, Channels::new(prefix))).await?)),
+        #[cfg(feature = "postgres")]
+        Address::Postgres => Ok(Arc::new(reach(field, url, PostgresBus::connect(field, url, prefix)).await?)),
         _ => Err(unsupported(field, url, BUSES)),
     }
 }
 
 /// Opens a cache. It is optional, so it connects in the background.
+#[cfg(feature = "coordinator")]
 fn open_cache(url: &str) -> Result<Option<Arc<dyn SharedCache>>> {
-    match Address::parse("cache.url", url, BUSES)? {
+    match Address::parse("cache.url", url, REDIS)? {
         Address::Memory => Ok(None),
         #[cfg(feature = "redis")]
         Address::Redis => Ok(Some(Arc::new(RedisCache::open(url)?))),
-        _ => Err(unsupported("cache.url", url, BUSES)),
+        _ => Err(unsupported("cache.url", url, REDIS)),
     }
 }
 
+#[cfg_attr(not(feature = "redis"), allow(unused_variables, reason = "of that engine alone"))]
 async fn open_leases(field: &str, url: &str, prefix: &str) -> Result<Arc<dyn Leases>> {
     match Address::parse(field, url, LEASES)? {
         Address::Memory => Ok(Arc::new(MemoryLeases::default())),
@@ -254,7 +343,7 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
         let message = format!("expected a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
         return Err(Invalid::new("mesh.key", message).into());
     }
-    match Address::parse("mesh.url", &address.url, BUSES)? {
+    match Address::parse("mesh.url", &address.url, REDIS)? {
         Address::Memory => Ok(Arc::new(MemoryMesh::shared(key))),
         #[cfg(feature = "redis")]
         Address::Redis => {
@@ -263,7 +352,7 @@ pub async fn mesh_link(address: &MeshAddress, key: &str) -> Result<Arc<dyn MeshL
             let connecting = RedisMesh::connect(url, prefix, lock_prefix, key);
             Ok(Arc::new(reach("mesh.url", url, connecting).await?))
         }
-        _ => Err(unsupported("mesh.url", &address.url, BUSES)),
+        _ => Err(unsupported("mesh.url", &address.url, REDIS)),
     }
 }
 
@@ -274,9 +363,14 @@ fn environment() -> Vec<(String, String)> {
     variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
 }
 
+/// The bus in the database of the store.
+const BUS_OF_STORE: &str = "postgres:";
+
 /// The accepted addresses of each setting, for error messages.
 const STORES: &str = "postgres://…, sqlite:PATH or memory:";
-const BUSES: &str = "redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://… or memory:";
+const BUSES: &str =
+    "redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://…, postgres://…, postgres: (the store's) or memory:";
+const REDIS: &str = "redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://… or memory:";
 const LEASES: &str =
     "postgres://…, redis://… (rediss, redis+sentinel, rediss+sentinel), s3://…, sqlite:PATH or memory:";
 
@@ -305,10 +399,30 @@ impl<'a> Address<'a> {
             None => Err(Invalid::new(field, format!("expected {supported}, got text without a scheme")).into()),
         }
     }
+
+    /// Returns the feature that opens the address, if it is off.
+    fn missing_feature(&self) -> Option<&'static str> {
+        let (feature, is_on) = match self {
+            Address::Sqlite(_) => ("sqlite", cfg!(feature = "sqlite")),
+            Address::Postgres => ("postgres", cfg!(feature = "postgres")),
+            Address::Redis => ("redis", cfg!(feature = "redis")),
+            Address::S3 => ("s3", cfg!(feature = "s3")),
+            Address::Memory | Address::Other => return None,
+        };
+        (!is_on).then_some(feature)
+    }
 }
 
-/// The message names only the scheme: the rest of a URL may contain a password.
+/// Returns the error for an address that the setting does not accept, or whose engine is a feature that is off. The
+/// message names only the scheme: the rest of a URL may contain a password.
 fn unsupported(field: &str, url: &str, supported: &str) -> convoke_core::Error {
     let scheme = url.split(':').next().unwrap_or_default();
-    Invalid::new(field, format!("expected {supported}, got a {scheme}: URL")).into()
+    let message = match Address::parse(field, url, supported).ok().and_then(|address| address.missing_feature()) {
+        Some(feature) if supported.contains(&format!("{feature}:")) => format!(
+            "expected an address that this program can open, got a {scheme}: URL, which needs the feature {feature:?} of \
+             the crate convoke"
+        ),
+        _ => format!("expected {supported}, got a {scheme}: URL"),
+    };
+    Invalid::new(field, message).into()
 }

@@ -1,7 +1,9 @@
 //! The context of a handler: reads and reports on its run.
 
+use std::time::Duration;
+
 use convoke_core::jobs::LogLevel;
-use convoke_core::{ExecutionId, JobId};
+use convoke_core::{Epoch, ExecutionId, JobId};
 use convoke_runtime::jobs::worker;
 
 use crate::error::Result;
@@ -40,9 +42,21 @@ impl Context {
         self.0.attempt()
     }
 
+    /// Returns the epoch of the leader that dispatched the run. It never falls from one run of a job to the next; to
+    /// fence your own writes use [`execution_id`](Self::execution_id), which is new for every run. 0 if the node is of a
+    /// version that does not send it.
+    pub fn epoch(&self) -> Epoch {
+        self.0.epoch()
+    }
+
     /// Returns how many attempts may follow the first.
     pub fn max_retries(&self) -> u32 {
         self.0.max_retries()
+    }
+
+    /// Returns how long this attempt may take.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.0.timeout()
     }
 
     /// Returns the correlation id that was set when the job was enqueued.

@@ -104,6 +104,10 @@ impl<O> Enqueue<O> {
         self.each(|spec| spec.template.unique_for = Some(duration))
     }
 
+    pub(crate) fn into_spec(self) -> Result<JobSpec> {
+        self.spec
+    }
+
     fn each(mut self, change: impl Fn(&mut JobSpec)) -> Self {
         self.spec.iter_mut().for_each(change);
         self
@@ -134,7 +138,7 @@ impl<O> EnqueueAll<O> {
     }
 }
 
-fn spec(job_type: &str, args: &impl Serialize) -> Result<JobSpec> {
+pub(crate) fn spec(job_type: &str, args: &impl Serialize) -> Result<JobSpec> {
     let args = Json::of(args).map_err(|source| Error::Json { what: "the arguments cannot be written", source })?;
     Ok(JobSpec::new(JobType::new(job_type)?).with(|job| job.args = Some(args)))
 }

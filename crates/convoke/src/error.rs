@@ -8,10 +8,12 @@ use convoke_core::jobs::Status;
 use convoke_core::{Invalid, JobId};
 use convoke_runtime::jobs::worker::{Failure, Stopped};
 
+use crate::state::MissingState;
+
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-type Source = Box<dyn StdError + Send + Sync>;
+pub(crate) type Source = Box<dyn StdError + Send + Sync>;
 
 /// An error of a client, a handler, or a coordinator in this process.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,17 @@ pub enum Error {
         /// False if the job must not be retried.
         retry: bool,
     },
+    /// A handler cannot be called by its worker. Returned by [`Worker::run`](crate::Worker::run) before it registers.
+    #[error("the handler of {job_type:?} cannot be called: {source}")]
+    Handler {
+        /// The type of its jobs.
+        job_type: String,
+        /// The reason.
+        source: Box<Error>,
+    },
+    /// A handler takes a [`State`](crate::State) that its worker does not have.
+    #[error(transparent)]
+    MissingState(#[from] MissingState),
     /// The run of this handler is over.
     #[error(transparent)]
     Stopped(#[from] Stopped),
@@ -57,8 +70,8 @@ pub enum Error {
     #[cfg(feature = "coordinator")]
     #[error("some runs found no other owner; they are marked as orphans, and the next leader assigns them")]
     RunsOrphaned,
-    /// Any other error of a handler.
-    #[error("{}", Chain(&**.0))]
+    /// Any other error of a handler, with its causes as [`source`](StdError::source).
+    #[error(transparent)]
     Other(Source),
 }
 
@@ -131,10 +144,15 @@ impl Display for Chain<'_> {
 /// [`Error::permanent`] also prevents a retry.
 pub(crate) fn failure<E: Display + 'static>(error: E) -> Failure {
     let any: &dyn Any = &error;
-    let ours = any.downcast_ref::<Error>().or_else(|| any.downcast_ref::<Source>()?.downcast_ref::<Error>());
-    match ours {
+    let boxed = any.downcast_ref::<Source>();
+    match any.downcast_ref::<Error>().or_else(|| boxed?.downcast_ref::<Error>()) {
         Some(Error::Failed { message, retry: false }) => Failure::permanent(message),
-        // The alternate form shows the causes of errors that carry a chain.
-        _ => Failure::new(format!("{error:#}")),
+        Some(Error::Other(source)) => Failure::new(Chain(&**source)),
+        Some(ours) => Failure::new(ours),
+        None => match boxed {
+            Some(source) => Failure::new(Chain(&**source)),
+            // The alternate form shows the causes of errors that carry a chain.
+            None => Failure::new(format!("{error:#}")),
+        },
     }
 }

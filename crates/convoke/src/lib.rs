@@ -1,28 +1,6 @@
-//! The library for applications: enqueues and runs jobs, elects a leader ([`Elector`]), and calls the other instances
-//! of the application ([`mesh`]).
+#![doc = include_str!("../README.md")]
 //!
-//! ```no_run
-//! use convoke::{Client, Context, Job, Worker};
-//! use serde::{Deserialize, Serialize};
-//!
-//! #[derive(Serialize, Deserialize)]
-//! struct SendEmail { to: String }
-//! impl Job for SendEmail { const TYPE: &'static str = "email.send"; type Output = (); }
-//!
-//! async fn send(cx: Context, job: SendEmail) -> convoke::Result<()> {
-//!     cx.log(format!("to {}", job.to)).await?;
-//!     cx.progress(100, "sent").await
-//! }
-//!
-//! # async fn both() -> convoke::Result<()> {
-//! Worker::connect("http://127.0.0.1:3000").await?.queues(["email"]).concurrency(10).handle(send).run().await?;
-//!
-//! let client = Client::connect("http://127.0.0.1:3000").await?;
-//! let handle = client.enqueue(SendEmail { to: "a@b.c".into() }).queue("email").await?;
-//! handle.wait().await?;
-//! # Ok(())
-//! # }
-//! ```
+//! ## Leaders
 //!
 //! ```no_run
 //! use convoke::Elector;
@@ -37,10 +15,18 @@
 //! # }
 //! ```
 //!
-//! With the feature `coordinator` an application can be a node itself: `Coordinator::builder()`.
+//! ## Modules
 //!
-//! A job runs at least once: make handlers idempotent. It is recorded as ended exactly once.
+//! | module | content |
+//! | --- | --- |
+//! | the root | [`Client`], [`Worker`] and what they need, [`Elector`], [`Mesh`]; `ShardWorker` with the feature `zmq` |
+//! | [`handler`] | what a handler is, for the compiler |
+//! | [`transaction`] | jobs in an application's own PostgreSQL transaction |
+//! | [`election`], [`mesh`] | terms and events of an elector; calls between instances |
+//! | `coordinator` | a coordinator in this process, with the feature `coordinator` |
+//! | [`connect`] | addresses of engines |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 #![warn(missing_docs)]
 
@@ -52,26 +38,25 @@ pub mod coordinator;
 mod elector;
 mod enqueue;
 mod error;
+mod extract;
 mod handle;
+pub mod handler;
 mod identity;
 mod job;
+mod layer;
 pub mod mesh;
+mod run;
 #[cfg(feature = "zmq")]
 mod shard_worker;
 mod signals;
-#[cfg(test)]
+mod state;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(all(test, feature = "full"))]
 mod tests;
+pub mod transaction;
 mod unreachable;
 mod worker;
-
-/// Enqueueing inside an application's own PostgreSQL transaction.
-#[cfg(feature = "postgres")]
-pub mod transaction {
-    pub use crate::connect::enqueue_in;
-    pub use convoke_core::jobs::JobSpec;
-    pub use convoke_core::jobs::link::Enqueued;
-    pub use convoke_core::{JobType, Json};
-}
 
 pub use client::Client;
 pub use connect::{EventStream, Http, ServerEvent, encode};
@@ -81,12 +66,16 @@ pub use coordinator::{Coordinator, CoordinatorBuilder};
 pub use elector::{Candidate, Elector};
 pub use enqueue::{Enqueue, EnqueueAll};
 pub use error::{Error, Result};
+pub use extract::{Args, FromRun, State};
 pub use handle::Handle;
 pub use identity::fresh_id;
 pub use job::Job;
+pub use layer::{RunFuture, RunService};
 pub use mesh::{Broadcast, HandlerError, Mesh, MeshContext, Request};
+pub use run::Run;
 #[cfg(feature = "zmq")]
 pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
+pub use state::{MissingState, StateMap};
 pub use unreachable::Unreachable;
 pub use worker::Worker;
 
@@ -102,5 +91,5 @@ pub mod election {
 pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
 pub use convoke_core::mesh::{EpochFloor, InstanceId, MeshError, MeshNode};
 pub use convoke_core::shards::{Shard, Version as ShardVersion};
-pub use convoke_core::{Epoch, ExecutionId, JobId, QueueName};
+pub use convoke_core::{Epoch, ExecutionId, JobId, Json, QueueName};
 pub use convoke_runtime::shards::{Change as ShardChange, Changes as ShardChanges};

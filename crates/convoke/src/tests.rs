@@ -1,5 +1,7 @@
 //! The crate as an application uses it, against a coordinator in the same process.
 
+mod handlers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,13 +102,15 @@ async fn handlers_may_return_errors_of_their_own() {
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_the_type_fail_with_the_reason() {
+async fn arguments_that_do_not_fit_the_type_fail_for_good_with_the_name_of_the_field() {
     let world = world().await;
     let (_stop, _worker) = world.start(world.worker().handle(add));
     let args = serde_json::json!({"a": "two", "b": 3});
-    let handle = world.client.enqueue_raw(Add::TYPE, args).queue("math").max_retries(0).await.expect("enqueued");
+    // At the first attempt: another would have the same arguments.
+    let handle = world.client.enqueue_raw(Add::TYPE, args).queue("math").max_retries(5).await.expect("enqueued");
     let error = handle.wait().await.expect_err("it fails").to_string();
-    assert!(error.contains("the arguments are not those of \"math.add\": invalid type: string \"two\""), "{error}");
+    assert!(error.contains("the arguments do not fit math.add: a: invalid type: string \"two\""), "{error}");
+    assert_eq!(handle.job().await.expect("it is there").attempt, 1);
 }
 
 #[tokio::test]
@@ -205,7 +209,7 @@ async fn addresses_that_this_version_cannot_reach_are_refused_by_name() {
         assert!(error.starts_with("url: expected ") && !error.contains("secret"), "{error}");
         assert!(Worker::connect(url).await.is_err());
     }
-    let buses = "redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://… or memory:";
+    let buses = "redis://…, rediss://…, redis+sentinel://…, rediss+sentinel://…, postgres://…, postgres: (the store's) or memory:";
     let stores = "postgres://…, sqlite:PATH or memory:";
     for (store, bus, field, expected) in [
         ("mysql://u:secret@h/db", "memory:", "store.url", stores),
@@ -213,7 +217,8 @@ async fn addresses_that_this_version_cannot_reach_are_refused_by_name() {
         ("sqlite:", "memory:", "store.url", "a path after sqlite:"),
         ("nonsense", "memory:", "store.url", stores),
         ("memory:", "amqp://h", "bus.url", buses),
-        ("memory:", "postgres://u:secret@h/db", "bus.url", buses),
+        ("memory:", "postgres:", "bus.url", "the URL of a PostgreSQL, since the store is not in one"),
+        ("memory:", "postgres://u:se@cret@h/db", "bus.url", "one @"),
         ("memory:", "s3://bucket", "bus.url", buses),
         ("memory:", "sqlite:", "bus.url", buses),
         ("memory:", "nonsense", "bus.url", buses),

@@ -1,13 +1,11 @@
 //! Connections to backends: logs a connection that takes long, and returns an error that names the address and the
 //! setting.
 
-use std::pin::pin;
-use std::time::Duration;
-
-use convoke_core::{Error, Result};
+use convoke_core::Error;
 
 /// A connection that takes longer than this is logged.
-const NOTICE_AFTER: Duration = Duration::from_secs(2);
+#[cfg(any(feature = "postgres", feature = "redis", feature = "s3"))]
+const NOTICE_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A backend that could not be connected to. The source of an [`Error::Unavailable`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,14 +40,15 @@ impl Unreachable {
 }
 
 /// Connects to the backend at `address`, which contains no credentials.
+#[cfg(any(feature = "postgres", feature = "redis", feature = "s3"))]
 pub(crate) async fn connect<T>(
     engine: &'static str,
     address: &str,
     setting: &str,
-    connecting: impl Future<Output = Result<T>>,
-) -> Result<T> {
+    connecting: impl Future<Output = convoke_core::Result<T>>,
+) -> convoke_core::Result<T> {
     let place = address.split_once("://").map_or(address, |(_, place)| place).to_owned();
-    let mut connecting = pin!(connecting);
+    let mut connecting = std::pin::pin!(connecting);
     let connected = match tokio::time::timeout(NOTICE_AFTER, &mut connecting).await {
         Ok(connected) => connected,
         Err(_) => {
@@ -67,6 +66,7 @@ pub(crate) async fn connect<T>(
 }
 
 /// Returns the operating system's message without its number: `connection refused`.
+#[cfg(any(feature = "postgres", feature = "redis", feature = "s3"))]
 fn plain(cause: &str) -> String {
     let cause = match cause.rsplit_once(" (os error ") {
         Some((words, number)) if number.ends_with(')') => words,
@@ -79,8 +79,12 @@ fn plain(cause: &str) -> String {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "full"))]
 mod tests {
+    use std::time::Duration;
+
+    use convoke_core::Result;
+
     use super::*;
     use crate::connect::{Addresses, backends, leases, mesh_link, worker_way};
     use crate::mesh::MeshAddress;

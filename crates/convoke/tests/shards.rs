@@ -31,7 +31,7 @@ async fn lead(bind: &str, epoch: u64) -> (Term, String, JoinHandle<()>) {
     let term = Term::new(fence, Instant::now() + Duration::from_secs(3_600));
     let mut state = duty.view().watch();
     let leading = term.clone();
-    let task = tokio::spawn(async move { duty.lead(leading, Arc::new(|_| {})).await });
+    let task = tokio::spawn(async move { duty.lead(leading, Arc::new(|_| {}), Arc::new(|_| {})).await });
     let listening = state.wait_for(|state| matches!(state, ShardsState::Listening(_)));
     let listening = timeout(PATIENCE, listening).await.expect("in time").expect("it runs").clone();
     let ShardsState::Listening(address) = listening else { panic!("it listens") };

@@ -14,6 +14,7 @@ const LOCKED: &str = "a unique key, id or new queue of the request";
 
 /// The error of a port. Cloneable, because callers whose requests were batched each get a copy.
 #[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The caller's term is over: stop acting on it. Never retried.
     #[error("fenced: {what} was rejected because its term is over")]
@@ -102,6 +103,7 @@ impl Error {
 /// A rejected value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
+#[non_exhaustive]
 pub struct Invalid {
     /// The path of the field, such as `jobs[3].delay`.
     pub field: String,
@@ -126,6 +128,11 @@ impl Invalid {
     /// Returns an error of kind [`Argument`](InvalidKind::Argument).
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Invalid { field: field.into(), message: message.into(), kind: InvalidKind::Argument }
+    }
+
+    /// Returns the same error with another kind.
+    pub fn of_kind(self, kind: InvalidKind) -> Self {
+        Invalid { kind, ..self }
     }
 
     /// Returns an error of kind [`Unprocessable`](InvalidKind::Unprocessable).

@@ -104,10 +104,10 @@ impl<'de, A: MapAccess<'de>, X: Extra<'de>> MapAccess<'de> for Fields<'_, A, X> 
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
         while let Some(field) = self.map.next_key_seed(Known { fields: self.fields, extra: X::FIELDS })? {
-            if self.fields.contains(&field.as_ref()) {
-                return seed.deserialize(StrDeserializer::new(&field)).map(Some);
+            match field {
+                Field::Inner(name) => return seed.deserialize(StrDeserializer::new(name)).map(Some),
+                Field::Extra(name) => self.extra.read(name, &mut self.map)?,
             }
-            self.extra.read(field, &mut self.map)?;
         }
         Ok(None)
     }
@@ -122,6 +122,12 @@ impl<'de, A: MapAccess<'de>, X: Extra<'de>> MapAccess<'de> for Fields<'_, A, X> 
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// The name of a field: of `T`, or of the [`Extra`].
+enum Field<'de> {
+    Inner(&'static str),
+    Extra(Cow<'de, str>),
+}
+
 /// Reads the name of a known field. An unknown one is rejected while it is read, so that the path of the error ends
 /// with it.
 struct Known {
@@ -130,17 +136,20 @@ struct Known {
 }
 
 impl<'de> DeserializeSeed<'de> for Known {
-    type Value = Cow<'de, str>;
+    type Value = Field<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Cow<'de, str>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Field<'de>, D::Error> {
         let Name(field) = Name::deserialize(deserializer)?;
+        if let Some(name) = self.fields.iter().find(|known| **known == field) {
+            return Ok(Field::Inner(name));
+        }
         match self.extra {
-            Some(extra) if !self.fields.iter().chain(extra).any(|known| *known == field) => {
+            Some(extra) if !extra.iter().any(|known| *known == field) => {
                 let known: Vec<String> = self.fields.iter().chain(extra).map(|known| format!("`{known}`")).collect();
                 let message = format_args!("unknown field `{field}`, expected one of {}", known.join(", "));
                 Err(D::Error::custom(message))
             }
-            _ => Ok(field),
+            _ => Ok(Field::Extra(field)),
         }
     }
 }

@@ -3,16 +3,19 @@
 //! Nothing here does I/O, reads a clock or draws random numbers: time and randomness are arguments. So one set of rules
 //! runs against memory, SQLite, PostgreSQL and Redis, and a simulation runs a year in a second.
 //!
-//! A capability has the same name in every layer: `election`, `shards`, `mesh`, `jobs`.
+//! A capability has the same name in every layer: `election`, `shards`, `mesh`, `jobs`. [`history`] has the recent past of
+//! all of them, for display.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 #![warn(missing_docs)]
 
+pub mod audit;
 mod byte_budget;
 pub mod duration;
 pub mod election;
 pub mod error;
 mod flat;
+pub mod history;
 pub mod ids;
 pub mod instant;
 pub mod jobs;

@@ -23,6 +23,14 @@ pub const DISPATCH_BYTES_MAX: usize = 8 << 20;
 pub const UNTAKEN_QUEUE_BYTES_MAX: u64 = 16 << 20;
 /// The same for all queues together. Above it, a queue without such runs gets one run at a time.
 pub const UNTAKEN_BYTES_MAX: u64 = 64 << 20;
+/// Arguments of the runs of one message to a node's inbox, in bytes. One run always fits.
+pub const INBOX_MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Runs of one message to a node's inbox.
+pub const INBOX_MESSAGE_RUNS_MAX: usize = 1_000;
+/// Runs that wait in a node's inbox. Further ones are released.
+pub const INBOX_RUNS_MAX: usize = 100_000;
+/// Arguments of the runs that wait in a node's inbox, in bytes. Further ones are released.
+pub const INBOX_BYTES_MAX: usize = 128 << 20;
 /// Bodies of the entries that one read of a bus queue returns, in bytes; also what one poll returns of a queue. One
 /// entry always fits.
 pub const TAKE_BYTES_MAX: usize = 8 << 20;
@@ -34,6 +42,8 @@ pub const LOG_PAGE_BYTES_MAX: usize = 128 << 10;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Queues in a store.
 pub const QUEUES_MAX: usize = 10_000;
+/// What an audit entry keeps of its target before, and as much afterwards, as JSON.
+pub const AUDIT_DETAIL_BYTES_MAX: usize = 4 << 10;
 /// Nesting depth of a JSON value.
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Retries of a job.

@@ -194,6 +194,11 @@ impl Params {
         Ok(Params { left, known: Vec::new() })
     }
 
+    /// Returns parameters that were not in a query.
+    pub fn from_pairs(left: Vec<(String, String)>) -> Self {
+        Params { left, known: Vec::new() }
+    }
+
     /// Returns the text of a parameter. An empty one counts as absent, as in a form.
     pub fn text(&mut self, name: &'static str) -> ApiResult<Option<String>> {
         self.known.push(name);

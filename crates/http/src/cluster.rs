@@ -8,7 +8,7 @@ use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Ownership, RateLimit, Status};
 use convoke_core::ports::store::{InFlight, NodeRecord, WorkerRecord};
 use convoke_core::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, WorkerId};
-use convoke_runtime::jobs::{BackendState, NAMESPACE};
+use convoke_runtime::jobs::{BackendState, Belief, NAMESPACE};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -207,11 +207,33 @@ struct ClusterNode {
     record: NodeRecord,
     /// The term of its last heartbeat; null before the first.
     epoch: Option<Epoch>,
+    /// Whom it believes to lead, by its last heartbeat; null before the first.
+    believes: Option<Believes>,
     /// How long the responding node has received no heartbeat of it.
     #[schema(value_type = String, example = "2s500ms")]
     #[serde(with = "convoke_core::duration")]
     heartbeat_age: Duration,
     draining: bool,
+}
+
+/// Whom a node believes to lead.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Belief)]
+#[serde(rename_all = "camelCase")]
+struct Believes {
+    /// Null if it knows of no leader.
+    leader: Option<NodeId>,
+    epoch: Epoch,
+    /// When it last read or renewed the lease, by its clock.
+    lease_read_at: Option<Timestamp>,
+    /// When it said so, by its clock.
+    as_of: Timestamp,
+}
+
+impl From<Belief> for Believes {
+    fn from(Belief { leader, epoch, lease_read_at, at }: Belief) -> Self {
+        Believes { leader, epoch, lease_read_at, as_of: at }
+    }
 }
 
 /// A run on its way from one node to another.
@@ -266,7 +288,8 @@ async fn cluster(State(state): State<AppState>, _: NoParams) -> ApiResult {
         (store.is_reachable, store.since, store.detail) = (false, now, Some(error.to_string()));
     }
     let nodes = known.nodes.into_iter().map(|record| ClusterNode {
-        epoch: coordinator.epoch_of(&record.node_id),
+        epoch: coordinator.belief_of(&record.node_id).map(|belief| belief.epoch),
+        believes: coordinator.belief_of(&record.node_id).map(Believes::from),
         // Whole milliseconds: the time in transit of a heartbeat makes more digits meaningless.
         heartbeat_age: Duration::from_millis(coordinator.silence_of(&record.node_id).as_millis() as u64),
         draining: record.state == NodeState::Draining,

@@ -2,19 +2,26 @@
 //!
 //! Requests for many at once need a selection: an empty one is rejected, it does not mean all.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use axum::extract::{Request, State};
+use convoke_core::jobs::error_group::normalise;
 use convoke_core::jobs::{Job, Status};
 use convoke_core::limits::BATCH_JOBS_MAX;
+use convoke_core::ports::store::{JobPage, JobQuery};
 use convoke_core::{JobId, JobType, Json, QueueName};
 use convoke_runtime::jobs::DeadSelection;
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::AppState;
+use super::access::Caller;
+use super::audit::Noted;
 use super::body::{self, Bounded, NoParams, Params};
 use super::error::{ApiError, ApiResult};
 use super::jobs::page_query;
@@ -25,7 +32,7 @@ use super::openapi as doc;
 const SELECTION_BYTES_MAX: usize = 1 << 20;
 
 pub fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(retry)).routes(routes!(purge))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(groups)).routes(routes!(retry)).routes(routes!(purge))
 }
 
 /// A page of dead letters.
@@ -77,18 +84,96 @@ impl From<Job> for DeadLetter {
     (status = 200, body = DeadLetters),
     doc::Refused,
 ))]
-async fn list(State(state): State<AppState>, mut params: Params, share: Share) -> ApiResult {
-    let query = page_query(&mut params)?;
+async fn list(State(state): State<AppState>, caller: Caller, mut params: Params, share: Share) -> ApiResult {
+    let query = page_query(&mut params, state.coordinator.clock().now())?;
     params.end()?;
     share.reserve_page().await?;
     let page = state.coordinator.dead_letters(query).await?;
     let bytes_expected = 64 + page.jobs.iter().map(|job| 512 + job.payload_bytes()).sum::<usize>();
-    let dead_letters = page.jobs.into_iter().map(DeadLetter::from).collect();
-    let answer = DeadLetters { dead_letters, next_cursor: page.next_cursor };
-    Ok(body::json(StatusCode::OK, &answer, bytes_expected))
+    let dead_letters = caller.shown(page.jobs).into_iter().map(DeadLetter::from).collect();
+    let page_body = DeadLetters { dead_letters, next_cursor: page.next_cursor };
+    Ok(body::json(StatusCode::OK, &page_body, bytes_expected))
 }
 
-/// Which dead letters: either `ids`, or `queue` and `type`, or `all`.
+/// Dead letters of one type whose errors differ only in numbers, ids and quoted values.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(as = DeadLetterGroup)]
+#[serde(rename_all = "camelCase")]
+pub struct Group {
+    #[serde(rename = "type")]
+    pub job_type: JobType,
+    /// The error that they have in common: numbers and ids are `#`, quoted values `…`.
+    #[schema(example = "connect # failed")]
+    pub error: String,
+    /// How many there are among the dead letters that were read.
+    pub count: u64,
+    /// The queues that they are in.
+    #[schema(value_type = Vec<QueueName>)]
+    pub queues: BTreeSet<QueueName>,
+    /// The newest of them.
+    pub newest_job_id: JobId,
+    /// The error of the newest, as it is.
+    pub newest_error: Option<String>,
+    pub newest_at: Option<Timestamp>,
+    pub oldest_at: Option<Timestamp>,
+}
+
+/// Groups of the dead letters of a page, the largest first.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = DeadLetterGroups)]
+#[serde(rename_all = "camelCase")]
+pub struct Groups {
+    pub groups: Vec<Group>,
+    /// How many dead letters were read.
+    pub read: u64,
+    /// Start of the next page; null at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// Dead letters by type and error
+///
+/// Reads a page of dead letters, newest job first, and groups them by their type and by their error without its
+/// numbers, ids and quoted values. Groups of the next page may be the same ones.
+#[utoipa::path(get, path = "/v1/dead-letters/groups", tag = "dead letters", params(doc::DeadLettersParams), responses(
+    (status = 200, body = Groups),
+    doc::Refused,
+))]
+async fn groups(State(state): State<AppState>, caller: Caller, mut params: Params, share: Share) -> ApiResult {
+    let query = page_query(&mut params, state.coordinator.clock().now())?;
+    params.end()?;
+    share.reserve_page().await?;
+    Ok(body::ok(&read_groups(&state, &caller, query).await?))
+}
+
+/// Reads a page of dead letters and groups them. A caller from whom errors are hidden sees groups of types.
+pub async fn read_groups(state: &AppState, caller: &Caller, query: JobQuery) -> ApiResult<Groups> {
+    let page = state.coordinator.dead_letters(query).await?;
+    let page = JobPage { jobs: caller.shown(page.jobs), ..page };
+    let mut groups: BTreeMap<(JobType, String), Group> = BTreeMap::new();
+    for job in &page.jobs {
+        let error = normalise(job.error.as_deref().unwrap_or_default());
+        let key = (job.definition.job_type.clone(), error);
+        let group = groups.entry(key).or_insert_with_key(|(job_type, error)| Group {
+            job_type: job_type.clone(),
+            error: error.clone(),
+            count: 0,
+            queues: BTreeSet::new(),
+            newest_job_id: job.id,
+            newest_error: job.error.clone(),
+            newest_at: job.completed_at,
+            oldest_at: job.completed_at,
+        });
+        group.count += 1;
+        group.queues.insert(job.definition.queue.clone());
+        group.newest_at = group.newest_at.max(job.completed_at);
+        group.oldest_at = group.oldest_at.min(job.completed_at);
+    }
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
+    Ok(Groups { groups, read: page.jobs.len() as u64, next_cursor: page.next_cursor })
+}
+
+/// Which dead letters: either `ids`, or `queue`, `type` and `error`, or `all`.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = DeadSelection)]
 #[serde(deny_unknown_fields)]
@@ -100,13 +185,16 @@ struct Selection {
     queue: Option<QueueName>,
     #[serde(default, rename = "type")]
     job_type: Option<JobType>,
+    /// Those whose error is of this group, as `GET /v1/dead-letters/groups` shows it.
+    #[serde(default)]
+    error: Option<String>,
     #[serde(default)]
     all: bool,
 }
 
 impl Selection {
     fn which(self) -> ApiResult<DeadSelection> {
-        let by_filter = self.queue.is_some() || self.job_type.is_some();
+        let by_filter = self.queue.is_some() || self.job_type.is_some() || self.error.is_some();
         let ways = [self.ids.is_some(), by_filter, self.all].into_iter().filter(|given| *given).count();
         let expected = "expected ids, or queue and type, or all: true";
         match ways {
@@ -114,12 +202,28 @@ impl Selection {
             1 => match self.ids.map(|ids| ids.within("ids")).transpose()? {
                 Some(ids) if ids.is_empty() => Err(ApiError::invalid("ids", "expected at least one id, got none")),
                 Some(ids) => Ok(DeadSelection::Ids(ids)),
-                None => Ok(DeadSelection::Filter { queue: self.queue, job_type: self.job_type }),
+                None => Ok(DeadSelection::Filter { queue: self.queue, job_type: self.job_type, error: self.error }),
             },
             _ => {
                 let message = format!("{expected}, got several of them");
                 Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", message).on("ids"))
             }
+        }
+    }
+}
+
+/// Returns a selection as the audit shows it.
+fn named(which: &DeadSelection) -> String {
+    match which {
+        DeadSelection::Ids(ids) => match &ids[..] {
+            [id] => id.to_string(),
+            ids => format!("{} ids", ids.len()),
+        },
+        DeadSelection::Filter { queue: None, job_type: None, .. } => "all".into(),
+        // The error of a group may have payloads in it.
+        DeadSelection::Filter { queue, job_type, .. } => {
+            let queue = queue.iter().map(|queue| format!("queue:{queue}"));
+            queue.chain(job_type.iter().map(|job_type| format!("type:{job_type}"))).collect::<Vec<_>>().join(" ")
         }
     }
 }
@@ -137,8 +241,10 @@ struct Retried {
 ))]
 async fn retry(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
     let selection: Selection = body::parse(request, SELECTION_BYTES_MAX).await?;
-    let retried = state.coordinator.retry_dead(selection.which()?).await?;
-    Ok(body::ok(&Retried { retried }))
+    let which = selection.which()?;
+    let noted = Noted { target: Some(named(&which)), ..Noted::default() };
+    let retried = state.coordinator.retry_dead(which).await?;
+    Ok(Noted { after: Some(json!({ "retried": retried })), ..noted }.on(body::ok(&Retried { retried })))
 }
 
 /// How many jobs were deleted.
@@ -154,6 +260,8 @@ struct Purged {
 ))]
 async fn purge(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
     let selection: Selection = body::parse(request, SELECTION_BYTES_MAX).await?;
-    let purged = state.coordinator.purge_dead(selection.which()?).await?;
-    Ok(body::ok(&Purged { purged }))
+    let which = selection.which()?;
+    let noted = Noted { target: Some(named(&which)), ..Noted::default() };
+    let purged = state.coordinator.purge_dead(which).await?;
+    Ok(Noted { after: Some(json!({ "purged": purged })), ..noted }.on(body::ok(&Purged { purged })))
 }

@@ -86,7 +86,8 @@ impl From<Error> for ApiError {
                 tracing::debug!(error = message, "request failed");
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
             }
-            Error::Unknown { .. } => {
+            // `Unknown`, and the most careful response for a kind that is added later.
+            _ => {
                 tracing::debug!(error = message, "request failed; its outcome is unknown");
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unknown_outcome", message)
             }
@@ -130,6 +131,8 @@ impl IntoResponse for ApiError {
             }
             _ => {}
         }
+        // The dashboard makes a page of it.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -1,12 +1,13 @@
 //! Streams of server-sent events: events of all nodes, and the log of a job.
 //!
-//! `/v1/events` publishes the events of all nodes. A reader that is too slow receives the number of missed events
+//! `/v1/events` publishes the events of all nodes, each by itself or, with `every`, their numbers at most once in that
+//! time: a page that only wants to know whether something happened is not flooded. A reader that is too slow receives the number of missed events
 //! (`lagged`) and continues from there; a client that needs every change reads the state again. A job's logs are
 //! complete: they are replayed from the store from the reader's position, followed while the job lives, and closed by
 //! `end`. The number of streams is limited, since each holds a connection and up to a page of lines; a reader that
 //! stops reading loses its connection. They end when the server closes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +18,20 @@ use axum::response::{IntoResponse, Response};
 use convoke_core::jobs::event::NAMES;
 use convoke_core::jobs::{Event, Job, LogLine, Status};
 use convoke_core::limits::PAGE_MAX;
-use convoke_core::{Error, JobId};
+use convoke_core::{Error, JobId, duration};
 use futures_util::stream::{self, Stream};
 use http::HeaderMap;
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::AppState;
+use super::access::Caller;
 use super::body::{Params, Segment};
 use super::error::{ApiError, ApiResult};
 use super::jobs::WAIT_MAX;
@@ -39,6 +42,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How often a job's log is read: soon after new lines, less often the longer there were none.
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(1);
+/// The shortest and the longest time between two digests.
+const DIGEST_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 /// Lines that wait for a slow reader beside their page, which is bounded in bytes.
 const LINES_BUFFERED: usize = 1;
 
@@ -49,13 +54,19 @@ pub fn routes() -> OpenApiRouter<AppState> {
 /// Watch events
 ///
 /// Any node sends the events of all nodes. Each event's name is in `event`, its JSON in `data`: `node` is the node
-/// where it happened. `lagged` has the number of missed events. Comments keep the connection alive.
+/// where it happened. `lagged` has the number of missed events. With `every` the stream has only `digest` events, at
+/// most one in that time: `events` is the number of events by name, `missed` the number of those that were not counted.
+/// Comments keep the connection alive.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(doc::EventsParams), responses(
     (status = 200, body = String, content_type = "text/event-stream"),
     doc::Refused,
 ))]
 async fn events(State(state): State<AppState>, mut params: Params) -> ApiResult {
     let filter = Filter(params.parse_by("types", kinds)?);
+    let every = params.parse_by("every", |text| match duration::parse(text)? {
+        every if DIGEST_EVERY.contains(&every) => Ok(every),
+        _ => Err(format!("expected 100ms to 1m, got {text:?}")),
+    })?;
     params.end()?;
     let board = Board {
         receiver: state.coordinator.events(),
@@ -63,6 +74,11 @@ async fn events(State(state): State<AppState>, mut params: Params) -> ApiResult 
         closing: state.closing.clone(),
         _permit: permit(&state)?,
     };
+    if let Some(every) = every {
+        let (lines, following) = mpsc::channel(LINES_BUFFERED);
+        tokio::spawn(Digests { board, every, sent_at: None }.run(lines));
+        return Ok(answer(ReceiverStream::new(following)));
+    }
     Ok(answer(stream::unfold(board, |mut board| async {
         let sent = board.next().await?;
         Some((Ok::<_, Infallible>(sent), board))
@@ -116,20 +132,88 @@ struct Lagged {
     missed: u64,
 }
 
+/// What a reader receives next.
+enum Noticed {
+    Event(Arc<Event>),
+    Missed(u64),
+}
+
 impl Board {
     async fn next(&mut self) -> Option<Sent> {
+        Some(match self.notice().await? {
+            Noticed::Event(event) => sent(event.name(), &*event),
+            Noticed::Missed(missed) => sent("lagged", &Lagged { missed }),
+        })
+    }
+
+    /// Returns the next event that the reader wants; `None` at the end of the stream.
+    async fn notice(&mut self) -> Option<Noticed> {
         loop {
             let received = tokio::select! {
                 received = self.receiver.recv() => received,
                 () = self.closing.cancelled() => return None,
             };
             match received {
-                Ok(event) if self.filter.wants(event.name()) => return Some(sent(event.name(), &*event)),
+                Ok(event) if self.filter.wants(event.name()) => return Some(Noticed::Event(event)),
                 Ok(_) => {}
-                Err(RecvError::Lagged(missed)) => return Some(sent("lagged", &Lagged { missed })),
+                Err(RecvError::Lagged(missed)) => return Some(Noticed::Missed(missed)),
                 Err(RecvError::Closed) => return None,
             }
         }
+    }
+}
+
+/// Counts events and sends their numbers: the first at once, then at most once in `every`.
+struct Digests {
+    board: Board,
+    every: Duration,
+    sent_at: Option<Instant>,
+}
+
+/// The events of a time, by name.
+#[derive(Default, Serialize)]
+struct Digest {
+    events: BTreeMap<&'static str, u64>,
+    missed: u64,
+}
+
+impl Digest {
+    fn add(&mut self, noticed: &Noticed) {
+        match noticed {
+            Noticed::Event(event) => *self.events.entry(event.name()).or_default() += 1,
+            Noticed::Missed(missed) => self.missed += missed,
+        }
+    }
+}
+
+impl Digests {
+    /// Sends digests until the client is gone. It is a task of its own: many events use up the share of time of the task
+    /// that counts them, and the task of the connection would then never come to send what it has.
+    async fn run(mut self, lines: mpsc::Sender<Result<Sent, Infallible>>) {
+        loop {
+            let sent = tokio::select! {
+                sent = self.next() => sent,
+                () = lines.closed() => return,
+            };
+            let Some(sent) = sent else { return };
+            if lines.send(Ok(sent)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<Sent> {
+        let mut digest = Digest::default();
+        digest.add(&self.board.notice().await?);
+        let due = self.sent_at.map(|at| at + self.every);
+        while let Some(due) = due.filter(|due| *due > Instant::now()) {
+            tokio::select! {
+                noticed = self.board.notice() => digest.add(&noticed?),
+                () = tokio::time::sleep_until(due) => break,
+            }
+        }
+        self.sent_at = Some(Instant::now());
+        Some(sent("digest", &digest))
     }
 }
 
@@ -144,6 +228,7 @@ impl Board {
 ))]
 async fn logs(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(id): Segment<JobId>,
     mut params: Params,
     headers: HeaderMap,
@@ -157,7 +242,7 @@ async fn logs(
     let (lines, following) = mpsc::channel(LINES_BUFFERED);
     tokio::spawn(async move {
         let _permit = permit;
-        Follower { state, id, after, lines }.run().await;
+        Follower { state, caller, id, after, lines }.run().await;
     });
     Ok(answer(ReceiverStream::new(following)))
 }
@@ -170,6 +255,7 @@ fn last_event_id(headers: &HeaderMap) -> ApiResult<Option<u64>> {
 
 struct Follower {
     state: AppState,
+    caller: Caller,
     id: JobId,
     /// The last line that was sent.
     after: u64,
@@ -220,7 +306,7 @@ impl Follower {
         let mut count = 0;
         loop {
             let page = match self.state.coordinator.store().logs(self.id, self.after, PAGE_MAX).await {
-                Ok(page) => page,
+                Ok(page) => self.caller.shown(page),
                 Err(error) => {
                     // The store is unavailable: new lines are still there when it is back.
                     tracing::debug!(%error, job = %self.id, "reading a job's log failed");

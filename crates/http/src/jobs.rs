@@ -13,14 +13,16 @@ use convoke_core::limits::{
     ARGS_BYTES_MAX, BATCH_JOBS_MAX, ERROR_BYTES_MAX, LOG_PAGE_BYTES_MAX, PAGE_MAX, RESULT_BYTES_MAX,
 };
 use convoke_core::ports::store::JobQuery;
-use convoke_core::{JobId, duration};
+use convoke_core::{JobId, JobType, duration};
 use http::StatusCode;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::AppState;
+use super::access::Caller;
 use super::body::{self, BATCH_BYTES_MAX, Bounded, JOB_BYTES_MAX, NoParams, Nothing, Params, SMALL_BYTES_MAX, Segment};
 use super::error::{ApiError, ApiResult};
 use super::memory::Share;
@@ -49,10 +51,10 @@ pub fn routes() -> OpenApiRouter<AppState> {
     (status = 200, description = "The job exists already", body = Job),
     doc::Refused,
 ))]
-async fn enqueue(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
+async fn enqueue(State(state): State<AppState>, caller: Caller, _: NoParams, request: Request) -> ApiResult {
     let spec: JobSpec = body::parse(request, JOB_BYTES_MAX).await?;
     let (job, created) = state.coordinator.enqueue(spec).await?;
-    Ok(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &job))
+    Ok(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &caller.shown(job)))
 }
 
 /// Jobs to enqueue together.
@@ -98,25 +100,49 @@ struct JobsPage {
     (status = 200, body = JobsPage),
     doc::Refused,
 ))]
-async fn list(State(state): State<AppState>, mut params: Params, share: Share) -> ApiResult {
-    let statuses = params.parse_by("status", |text| text.split(',').map(status).collect::<Result<Vec<_>, _>>())?;
-    let query = JobQuery { statuses: statuses.unwrap_or_default(), ..page_query(&mut params)? };
-    params.end()?;
+async fn list(State(state): State<AppState>, caller: Caller, params: Params, share: Share) -> ApiResult {
+    let query = list_query(params, state.coordinator.clock().now())?;
     share.reserve_page().await?;
     let page = state.coordinator.store().list(query).await?;
     let bytes_expected = 64 + page.jobs.iter().map(|job| 1024 + job.payload_bytes()).sum::<usize>();
-    let page = JobsPage { jobs: page.jobs, next_cursor: page.next_cursor };
+    let page = JobsPage { jobs: caller.shown(page.jobs), next_cursor: page.next_cursor };
     Ok(body::json(StatusCode::OK, &page, bytes_expected))
 }
 
+/// Parses an instant, or a duration before `now`.
+pub fn instant(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    if let Ok(ago) = duration::parse(text) {
+        return Ok(now.checked_sub(ago).unwrap_or(Timestamp::MIN));
+    }
+    let expected = "expected an instant such as \"2030-01-31T09:00:00Z\", or a duration before now such as \"2h\"";
+    text.parse().map_err(|_| format!("{expected}, got {text:?}"))
+}
+
+/// Parses the beginning of the names of types.
+pub fn type_prefix(text: &str) -> Result<String, String> {
+    text.parse::<JobType>().map(|prefix| prefix.to_string()).map_err(|invalid| invalid.message)
+}
+
+/// Parses the parameters of a list of jobs. Others are rejected.
+pub fn list_query(mut params: Params, now: Timestamp) -> ApiResult<JobQuery> {
+    let statuses = params.parse_by("status", |text| text.split(',').map(status).collect::<Result<Vec<_>, _>>())?;
+    let query = JobQuery { statuses: statuses.unwrap_or_default(), ..page_query(&mut params, now)? };
+    params.end()?;
+    Ok(query)
+}
+
 /// Parses the parameters of lists of jobs, except for their states.
-pub fn page_query(params: &mut Params) -> ApiResult<JobQuery> {
+pub fn page_query(params: &mut Params, now: Timestamp) -> ApiResult<JobQuery> {
     Ok(JobQuery {
         queue: params.name("queue")?,
         job_type: params.name("type")?,
+        type_prefix: params.parse_by("typePrefix", type_prefix)?,
+        created_from: params.parse_by("after", |text| instant(text, now))?,
+        created_until: params.parse_by("before", |text| instant(text, now))?,
         statuses: Vec::new(),
         correlation_id: params.text("correlationId")?,
         tag: params.text("tag")?,
+        schedule: params.name("schedule")?,
         limit: params.limit()?,
         cursor: params.text("cursor")?,
     })
@@ -136,6 +162,7 @@ fn status(text: &str) -> Result<Status, String> {
 ))]
 async fn show(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(id): Segment<JobId>,
     mut params: Params,
     share: Share,
@@ -148,7 +175,12 @@ async fn show(
     let job = match wait.filter(|wait| !wait.is_zero()) {
         None => {
             share.reserve(ARGS_BYTES_MAX + RESULT_BYTES_MAX).await?;
-            return Ok(job_answer(StatusCode::OK, &*state.coordinator.job_view(id).await?));
+            let job = state.coordinator.job_view(id).await?;
+            // Payloads are copied only if they must be hidden.
+            return Ok(match caller.payloads_hidden {
+                true => job_answer(StatusCode::OK, &caller.shown((*job).clone())),
+                false => job_answer(StatusCode::OK, &job),
+            });
         }
         Some(wait) => tokio::select! {
             job = state.coordinator.job(id, Some(wait)) => job?,
@@ -157,7 +189,7 @@ async fn show(
         },
     };
     share.reserve(job.payload_bytes()).await?;
-    Ok(job_answer(StatusCode::OK, &job))
+    Ok(job_answer(StatusCode::OK, &caller.shown(job)))
 }
 
 /// A page of the runs of a job.
@@ -178,6 +210,7 @@ struct History {
 ))]
 async fn history(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(id): Segment<JobId>,
     mut params: Params,
     share: Share,
@@ -191,7 +224,7 @@ async fn history(
         // A job that never ran has no history; an unknown one is an error.
         state.coordinator.job(id, None).await?;
     }
-    Ok(body::ok(&History { executions: page.runs, next_after: page.next_after }))
+    Ok(body::ok(&History { executions: caller.shown(page.runs), next_after: page.next_after }))
 }
 
 /// A page of the log lines of a job.
@@ -212,6 +245,7 @@ struct Logs {
 ))]
 async fn logs(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(id): Segment<JobId>,
     mut params: Params,
     share: Share,
@@ -225,7 +259,7 @@ async fn logs(
         state.coordinator.job(id, None).await?;
     }
     let next_after = logs.last().map_or(after, |line| line.seq);
-    Ok(body::ok(&Logs { logs, next_after }))
+    Ok(body::ok(&Logs { logs: caller.shown(logs), next_after }))
 }
 
 /// The reason of a cancellation.
@@ -244,16 +278,25 @@ struct Cancel {
     responses((status = 200, body = Job), doc::Refused))]
 async fn cancel(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(id): Segment<JobId>,
     _: NoParams,
     request: Request,
 ) -> ApiResult {
     let Cancel { reason } = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
-    if let Some(bytes) = reason.as_ref().map(String::len).filter(|bytes| *bytes > ERROR_BYTES_MAX) {
-        return Err(ApiError::too_large("reason", format!("expected at most {ERROR_BYTES_MAX} bytes, got {bytes}")));
-    }
+    check_reason(reason.as_deref())?;
     let job = state.coordinator.cancel(id, reason).await?;
-    Ok(job_answer(StatusCode::OK, &job))
+    Ok(job_answer(StatusCode::OK, &caller.shown(job)))
+}
+
+/// Rejects a reason that is longer than an error may be.
+pub fn check_reason(reason: Option<&str>) -> ApiResult<()> {
+    match reason.map(str::len).filter(|bytes| *bytes > ERROR_BYTES_MAX) {
+        Some(bytes) => {
+            Err(ApiError::too_large("reason", format!("expected at most {ERROR_BYTES_MAX} bytes, got {bytes}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Run an ended job again
@@ -263,10 +306,16 @@ async fn cancel(
     (status = 200, body = Job),
     doc::Refused,
 ))]
-async fn retry(State(state): State<AppState>, Segment(id): Segment<JobId>, _: NoParams, request: Request) -> ApiResult {
+async fn retry(
+    State(state): State<AppState>,
+    caller: Caller,
+    Segment(id): Segment<JobId>,
+    _: NoParams,
+    request: Request,
+) -> ApiResult {
     let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
     let job = state.coordinator.retry(id).await?;
-    Ok(job_answer(StatusCode::OK, &job))
+    Ok(job_answer(StatusCode::OK, &caller.shown(job)))
 }
 
 pub fn job_answer(status: StatusCode, job: &Job) -> Response {

@@ -10,13 +10,17 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod access;
+mod audit;
 mod body;
+mod bulk;
 mod cluster;
 mod dashboard;
 mod dead_letters;
+mod elections;
 mod error;
 mod events;
 mod gateway;
+mod history;
 mod jobs;
 mod listen;
 mod memory;
@@ -27,7 +31,9 @@ mod queues;
 pub mod recorder;
 mod schedules;
 mod serve;
+mod sessions;
 mod shards;
+mod site;
 mod stalled;
 mod strict;
 mod system;
@@ -51,17 +57,20 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use access::{Access, Policy, PublicPaths, Role};
-use error::ApiError;
+use access::Sessions;
+pub use access::{Access, Policy, PublicPaths, Role, SESSION_TTL, Token};
+pub use dashboard::{Color, DashboardSettings};
+pub use error::ApiError;
 pub use listen::{AccessOptions, GuardedListener, ListenError, host_and_port, resolve};
 use memory::{Memory, Share};
 pub use mount::router;
-pub use serve::{serve, serve_pages};
+pub use serve::{serve, serve_pages, serve_requests};
 pub use shards::Shards;
+pub use site::Site;
 
-/// Responses in JSON, for pages that are served beside the API.
+/// Requests and responses in JSON, for pages that are served beside the API.
 pub mod response {
-    pub use super::body::{json, ok};
+    pub use super::body::{from_slice, json, ok};
 }
 
 /// The version and backends, for people: passwords are removed by the caller.
@@ -91,6 +100,8 @@ pub struct Shared {
     pub access: Policy,
     /// The version and the backends.
     pub info: Info,
+    /// Where the server is reached, and what it shows there.
+    pub site: Site,
     /// The source of `/metrics`.
     pub metrics: PrometheusHandle,
     /// Cancelled when the server closes: waiting requests then respond at once.
@@ -98,6 +109,7 @@ pub struct Shared {
     /// How many more event streams may be opened.
     pub streams: Arc<Semaphore>,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) sessions: Sessions,
     counts: Counts,
 }
 
@@ -108,6 +120,7 @@ impl AppState {
         shards: Option<Shards>,
         access: impl Into<Policy>,
         info: Info,
+        site: Site,
         metrics: PrometheusHandle,
     ) -> Self {
         AppState(Arc::new(Shared {
@@ -115,10 +128,12 @@ impl AppState {
             shards,
             access: access.into(),
             info,
+            site,
             metrics,
             closing: CancellationToken::new(),
             streams: Arc::new(Semaphore::new(events::STREAMS_MAX)),
             memory: Arc::default(),
+            sessions: Sessions::default(),
             counts: Counts::new(),
         }))
     }
@@ -140,6 +155,7 @@ struct Counts {
 
 impl Counts {
     fn new() -> Self {
+        audit::describe();
         metrics::describe_counter!("convoke_http_requests_total", "Responses sent, by class of status.");
         metrics::describe_counter!("convoke_http_panics_total", "Requests whose handler panicked.");
         let class = |class: &'static str| metrics::counter!("convoke_http_requests_total", "status" => class);
@@ -161,47 +177,77 @@ fn documented() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(openapi::preface())
         .merge(system::routes())
         .merge(jobs::routes())
+        .merge(bulk::routes())
         .merge(schedules::routes())
         .merge(queues::routes())
         .merge(dead_letters::routes())
         .merge(cluster::routes())
         .merge(shards::routes())
+        .merge(history::routes())
+        .merge(elections::routes())
         .merge(events::routes())
+        .merge(audit::routes())
+        .merge(sessions::routes())
         .merge(gateway::routes())
 }
 
 /// The whole service, from the check of access to the catching of panics.
 #[derive(Clone)]
-pub(crate) struct ApiService {
+pub struct ApiService {
     state: AppState,
     router: Router,
 }
 
 impl ApiService {
+    /// Returns the service of one node.
     pub fn new(state: AppState) -> Self {
         let (documented, _) = documented().split_for_parts();
         let router = documented
             .merge(openapi::browser())
-            .merge(dashboard::routes())
+            .merge(dashboard::routes(&state))
             .fallback(no_such_route)
             .method_not_allowed_fallback(no_such_method)
             .with_state(state.clone());
         ApiService { state, router }
     }
 
+    /// Returns the response to a request.
     pub async fn answer(&self, mut request: Request) -> Response {
+        let prefix = mount::enter(&self.state.site, &mut request);
         let share = Share::of(&self.state.memory);
         request.extensions_mut().insert(share.clone());
-        let response = match self.state.access.check(&request) {
-            Ok(()) => match AssertUnwindSafe(self.router.clone().call(request)).catch_unwind().await {
-                Ok(Ok(response)) => response,
-                Ok(Err(never)) => match never {},
-                Err(_) => self.after_panic(),
+        // Without the body: for the page of a rejection.
+        let head = dashboard::head_of_page(&self.state, &request);
+        let response = match access::admit(&self.state, request).await {
+            Ok(request) => match audit::Pending::of(&request) {
+                None => self.route(request).await,
+                Some(act) => self.act(act, request).await,
             },
-            Err(refused) => refused.into_response(),
+            Err(refused) => dashboard::page_of_refusal(&self.state, head, refused),
         };
         self.state.counts.answered(response.status());
-        share.finish(response)
+        share.finish(mount::within(&prefix, response))
+    }
+
+    async fn route(&self, request: Request) -> Response {
+        match AssertUnwindSafe(self.router.clone().call(request)).catch_unwind().await {
+            Ok(Ok(response)) => response,
+            Ok(Err(never)) => match never {},
+            Err(_) => self.after_panic(),
+        }
+    }
+
+    /// Does and records an act of an operator: in a task of its own, so that it is recorded even if the client
+    /// disconnects meanwhile.
+    async fn act(&self, mut act: audit::Pending, request: Request) -> Response {
+        let service = self.clone();
+        let task = tokio::spawn(async move {
+            act.look(&service.state).await;
+            let mut response = service.route(request).await;
+            act.record(&service.state, &mut response).await;
+            response
+        });
+        task.await.unwrap_or_else(|_| self.after_panic())
     }
 
     /// The panic itself was logged by the process's hook.

@@ -6,31 +6,50 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use convoke_core::Invalid;
+use convoke_core::{Invalid, duration};
 use tokio::net::TcpListener;
 
-use super::{Access, Policy, PublicPaths, Role};
+use super::{Access, Policy, PublicPaths, SESSION_TTL, Token};
+
+/// Bounds of `http.session_ttl`.
+const SESSION_TTL_MIN: Duration = Duration::from_secs(1);
+const SESSION_TTL_MAX: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// The rules of access to the HTTP API.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct AccessOptions {
     /// Tokens and their roles. If there are any, every request but those for probes and documentation carries one.
-    pub tokens: Vec<(String, Role)>,
+    pub tokens: Vec<Token>,
     /// Paths that are open to all machines that can reach the server.
     pub public: PublicPaths,
     /// Names beside addresses and `localhost` that a server without tokens accepts in `Host`.
     pub hosts: Vec<String>,
     /// Every client that can reach the server may do everything.
     pub insecure: bool,
+    /// How long a session of a browser lasts.
+    pub session_ttl: Duration,
+}
+
+impl Default for AccessOptions {
+    fn default() -> Self {
+        AccessOptions {
+            tokens: Vec::new(),
+            public: PublicPaths::default(),
+            hosts: Vec::new(),
+            insecure: false,
+            session_ttl: SESSION_TTL,
+        }
+    }
 }
 
 impl fmt::Debug for AccessOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AccessOptions { tokens, public, hosts, insecure } = self;
+        let AccessOptions { tokens, public, hosts, insecure, session_ttl } = self;
         let mut shown = f.debug_struct("AccessOptions");
         shown.field("tokens", &tokens.len()).field("public", public).field("hosts", hosts).field("insecure", insecure);
-        shown.finish()
+        shown.field("session_ttl", session_ttl).finish()
     }
 }
 
@@ -43,11 +62,12 @@ impl AccessOptions {
                 return Err(Invalid::new(format!("http.hosts[{index}]"), message));
             }
         }
-        for (index, (token, _)) in self.tokens.iter().enumerate() {
-            if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                let message = "expected printable ASCII characters without spaces";
-                return Err(Invalid::new(format!("http.tokens[{index}].token"), message));
-            }
+        for (index, token) in self.tokens.iter().enumerate() {
+            token.check(index)?;
+        }
+        if !(SESSION_TTL_MIN..=SESSION_TTL_MAX).contains(&self.session_ttl) {
+            let [min, max, got] = [SESSION_TTL_MIN, SESSION_TTL_MAX, self.session_ttl].map(duration::format);
+            return Err(Invalid::new("http.session_ttl", format!("expected {min} to {max}, got {got:?}")));
         }
         Ok(())
     }
@@ -56,7 +76,7 @@ impl AccessOptions {
     /// is that of routes inside another server: they are open to its own machine, unless there are tokens or consent.
     pub fn policy(&self, addresses: &[SocketAddr]) -> Option<Policy> {
         let access = if !self.tokens.is_empty() {
-            Access::tokens(self.tokens.iter().map(|(token, role)| (token.as_str(), *role)))
+            Access::tokens(self.tokens.iter().cloned())
         } else if self.insecure {
             Access::Insecure
         } else if !self.public.is_none() || addresses.iter().all(|address| address.ip().is_loopback()) {
@@ -65,7 +85,7 @@ impl AccessOptions {
         } else {
             return None;
         };
-        Some(Policy { access, public: self.public, hosts: self.hosts.clone() })
+        Some(Policy { access, public: self.public, hosts: self.hosts.clone(), session_ttl: self.session_ttl })
     }
 }
 
@@ -151,6 +171,7 @@ pub fn host_and_port(text: &str) -> Result<(&str, u16), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Role;
 
     fn listening(bind: &str, change: impl FnOnce(&mut AccessOptions)) -> Option<Access> {
         let mut options = AccessOptions::default();
@@ -163,7 +184,7 @@ mod tests {
         assert!(matches!(listening("127.0.0.1:0", |_| {}), Some(Access::Loopback)));
         assert!(matches!(listening("[::1]:0", |_| {}), Some(Access::Loopback)));
         assert!(matches!(listening("0.0.0.0:0", |options| options.insecure = true), Some(Access::Insecure)));
-        let token = || ("x".to_owned(), Role::Admin);
+        let token = || Token::from(("x", Role::Admin));
         let access = listening("0.0.0.0:0", |options| options.tokens.push(token()));
         assert!(matches!(access, Some(Access::Tokens(_))));
         let access = listening("127.0.0.1:0", |options| options.tokens.push(token()));
@@ -183,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_of_the_options_holds_no_token() {
-        let options = AccessOptions { tokens: vec![("hush".into(), Role::Admin)], ..AccessOptions::default() };
+        let options = AccessOptions { tokens: vec![("hush", Role::Admin).into()], ..AccessOptions::default() };
         assert!(!format!("{options:?}").contains("hush"));
     }
 
@@ -204,8 +225,8 @@ mod tests {
         let refused = GuardedListener::bind(&bind, &AccessOptions::default()).await;
         assert!(matches!(refused.err(), Some(ListenError::InUse { bind: at }) if at == bind));
         let refused = GuardedListener::bind("0.0.0.0:0", &AccessOptions::default()).await;
-        let said = refused.err().expect("refused").to_string();
-        assert!(said.starts_with("refusing to listen on 0.0.0.0:0 without tokens"), "{said}");
+        let error = refused.err().expect("refused").to_string();
+        assert!(error.starts_with("refusing to listen on 0.0.0.0:0 without tokens"), "{error}");
         let refused = GuardedListener::bind("no-such-host.invalid:1", &AccessOptions::default()).await;
         assert!(matches!(refused.err(), Some(ListenError::Unresolved { .. })));
     }

@@ -10,13 +10,14 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::extract::{ConnectInfo, NestedPath, Request};
 use axum::response::Response;
-use http::Extensions;
 use http::header::{HeaderValue, LOCATION};
+use http::{Extensions, Uri};
 
 use super::access::Peer;
-use super::{ApiService, AppState};
+use super::{ApiService, AppState, Site};
 
-/// The path under which the routes are mounted: empty at the root, `/convoke` under `nest("/convoke", …)`.
+/// The path under which clients reach the routes: empty at the root, `/convoke` under `nest("/convoke", …)`, or the
+/// configured `http.base_path`.
 #[derive(Debug, Clone)]
 pub struct Prefix(String);
 
@@ -45,19 +46,40 @@ async fn answer(api_service: &ApiService, mut request: Request) -> Response {
     if let Some(ConnectInfo(address)) = arrived.get::<ConnectInfo<SocketAddr>>() {
         request.extensions_mut().insert(Peer(address.ip()));
     }
-    request.extensions_mut().insert(Prefix(prefix.clone()));
-    let mut response = api_service.answer(request).await;
-    if !prefix.is_empty() {
-        within(&prefix, &mut response);
+    request.extensions_mut().insert(Prefix(prefix));
+    api_service.answer(request).await
+}
+
+/// Removes the configured base path from the request's path, and returns the prefix of links and redirects. A proxy may
+/// have removed the base path before; probes that reach the server directly do not have it.
+pub fn enter(site: &Site, request: &mut Request) -> String {
+    let base = site.base_path.as_str();
+    if base.is_empty() {
+        return Prefix::of(request.extensions()).to_owned();
     }
-    response
+    request.extensions_mut().insert(Prefix(base.to_owned()));
+    let uri = request.uri();
+    let rest = uri.path().strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    if let Some(rest) = rest {
+        let path = if rest.is_empty() { "/" } else { rest };
+        let target = uri.query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+        let mut parts = uri.clone().into_parts();
+        // The rest of a path that was parsed before; if it cannot be parsed, the request stays as it is.
+        parts.path_and_query = target.parse().ok().or(parts.path_and_query);
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    base.to_owned()
 }
 
 /// Adds the prefix to redirects.
-fn within(prefix: &str, response: &mut Response) {
-    let Some(location) = response.headers_mut().get_mut(LOCATION) else { return };
-    let moved = location.to_str().ok().filter(|path| path.starts_with('/')).map(|path| format!("{prefix}{path}"));
-    if let Some(moved) = moved.and_then(|path| HeaderValue::try_from(path).ok()) {
-        *location = moved;
+pub fn within(prefix: &str, mut response: Response) -> Response {
+    if let Some(location) = response.headers_mut().get_mut(LOCATION).filter(|_| !prefix.is_empty()) {
+        let moved = location.to_str().ok().filter(|path| path.starts_with('/')).map(|path| format!("{prefix}{path}"));
+        if let Some(moved) = moved.and_then(|path| HeaderValue::try_from(path).ok()) {
+            *location = moved;
+        }
     }
+    response
 }

@@ -124,15 +124,22 @@ async fn configure(
     if let Some(Some(rate_limit)) = &patch.rate_limit {
         rate_limit.check()?;
     }
-    if let Some(Some(concurrency)) = patch.concurrency
-        && !(1..=WORKER_CONCURRENCY_MAX).contains(&concurrency)
-    {
-        let message = format!("expected 1 to {WORKER_CONCURRENCY_MAX} (pause the queue to stop it), got {concurrency}");
-        return Err(ApiError::invalid("concurrency", message));
-    }
+    check_concurrency(patch.concurrency.flatten())?;
     let patch = QueuePatch { paused: patch.paused, rate_limit: patch.rate_limit, concurrency: patch.concurrency };
     state.coordinator.configure_queue(&name, patch).await?;
     answer(&state, &name).await
+}
+
+/// Rejects a bound that no queue can have.
+pub fn check_concurrency(concurrency: Option<u32>) -> ApiResult<()> {
+    match concurrency.filter(|concurrency| !(1..=WORKER_CONCURRENCY_MAX).contains(concurrency)) {
+        Some(concurrency) => {
+            let message =
+                format!("expected 1 to {WORKER_CONCURRENCY_MAX} (pause the queue to stop it), got {concurrency}");
+            Err(ApiError::invalid("concurrency", message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Delete a queue

@@ -2,19 +2,28 @@
 
 use axum::extract::{Request, State};
 use convoke_core::jobs::Job;
-use convoke_core::jobs::schedule::{Schedule, ScheduleSpec};
+use convoke_core::jobs::schedule::{PastTick, Schedule, ScheduleSpec};
+use convoke_core::ports::store::JobQuery;
 use convoke_core::{Error, ScheduleName};
 use http::StatusCode;
+use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::json;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::AppState;
-use super::body::{self, JOB_BYTES_MAX, NoParams, Nothing, SMALL_BYTES_MAX, Segment};
+use super::access::Caller;
+use super::audit::Noted;
+use super::body::{self, JOB_BYTES_MAX, NoParams, Nothing, Params, SMALL_BYTES_MAX, Segment};
 use super::error::ApiResult;
 use super::jobs::job_answer;
+use super::memory::Share;
 use super::openapi as doc;
+
+/// How many ticks are shown in advance.
+const NEXT_TICKS: usize = 5;
 
 pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
@@ -23,6 +32,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
         .routes(routes!(pause))
         .routes(routes!(resume))
         .routes(routes!(trigger))
+        .routes(routes!(ticks))
 }
 
 /// All schedules, by name.
@@ -46,9 +56,9 @@ struct PutSchedule {
     (status = 200, body = Schedules),
     doc::Refused,
 ))]
-async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
+async fn list(State(state): State<AppState>, caller: Caller, _: NoParams) -> ApiResult {
     let schedules = state.coordinator.store().schedules().await?;
-    Ok(body::ok(&Schedules { schedules }))
+    Ok(body::ok(&Schedules { schedules: caller.shown(schedules) }))
 }
 
 /// Create or replace a schedule
@@ -63,6 +73,7 @@ async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
 ))]
 async fn put(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(name): Segment<ScheduleName>,
     _: NoParams,
     request: Request,
@@ -72,7 +83,7 @@ async fn put(
     let (schedule, created) = state.coordinator.put_schedule(name, spec).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let size = 512 + schedule.template.args_bytes();
-    Ok(body::json(status, &PutSchedule { schedule, warnings }, size))
+    Ok(body::json(status, &PutSchedule { schedule: caller.shown(schedule), warnings }, size))
 }
 
 /// Show a schedule
@@ -80,10 +91,15 @@ async fn put(
     (status = 200, body = Schedule),
     doc::Refused,
 ))]
-async fn show(State(state): State<AppState>, Segment(name): Segment<ScheduleName>, _: NoParams) -> ApiResult {
+async fn show(
+    State(state): State<AppState>,
+    caller: Caller,
+    Segment(name): Segment<ScheduleName>,
+    _: NoParams,
+) -> ApiResult {
     let schedule = state.coordinator.store().schedule(&name).await?;
     let schedule = schedule.ok_or_else(|| Error::not_found("schedule", &name))?;
-    Ok(body::ok(&schedule))
+    Ok(body::ok(&caller.shown(schedule)))
 }
 
 /// Delete a schedule
@@ -109,11 +125,12 @@ async fn remove(
 ))]
 async fn pause(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(name): Segment<ScheduleName>,
     _: NoParams,
     request: Request,
 ) -> ApiResult {
-    set_paused(state, name, request, true).await
+    set_paused(state, &caller, name, request, true).await
 }
 
 /// Resume a schedule
@@ -123,17 +140,63 @@ async fn pause(
 ))]
 async fn resume(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(name): Segment<ScheduleName>,
     _: NoParams,
     request: Request,
 ) -> ApiResult {
-    set_paused(state, name, request, false).await
+    set_paused(state, &caller, name, request, false).await
 }
 
-async fn set_paused(state: AppState, name: ScheduleName, request: Request, paused: bool) -> ApiResult {
+async fn set_paused(state: AppState, caller: &Caller, name: ScheduleName, request: Request, paused: bool) -> ApiResult {
     let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
     let schedule = state.coordinator.pause_schedule(&name, paused).await?;
-    Ok(body::ok(&schedule))
+    Ok(body::ok(&caller.shown(schedule)))
+}
+
+/// The ticks of a schedule.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ScheduleTicks)]
+pub struct Ticks {
+    /// The rhythm in words, in English; null if this version cannot parse the stored schedule.
+    #[schema(example = "At 09:00, Monday through Friday.")]
+    pub words: Option<String>,
+    /// The next five ticks, also of a schedule that is paused.
+    pub next: Vec<Timestamp>,
+    /// Ticks that have passed, the newest first, as far as their jobs are kept.
+    pub past: Vec<PastTick>,
+}
+
+/// Ticks of a schedule
+///
+/// The next ones, and those that have passed: whether each made a job, was skipped because a job of the schedule was
+/// live, or was missed. Jobs that were made before version 0.2 are not found by their schedule.
+#[utoipa::path(get, path = "/v1/schedules/{name}/ticks", tag = "schedules", params(doc::SchedulePath, doc::TicksParams),
+    responses((status = 200, body = Ticks), doc::Refused))]
+async fn ticks(
+    State(state): State<AppState>,
+    Segment(name): Segment<ScheduleName>,
+    mut params: Params,
+    share: Share,
+) -> ApiResult {
+    let limit = params.limit()?;
+    params.end()?;
+    share.reserve_page().await?;
+    let schedule = state.coordinator.schedule(&name).await?;
+    Ok(body::ok(&read_ticks(&state, &schedule, limit).await?))
+}
+
+/// Reads the ticks of a schedule: the next five, and at most `limit` that have passed.
+pub async fn read_ticks(state: &AppState, schedule: &Schedule, limit: usize) -> ApiResult<Ticks> {
+    let query = JobQuery { schedule: Some(schedule.name.clone()), limit, ..JobQuery::default() };
+    let page = state.coordinator.store().list(query).await?;
+    let now = state.coordinator.clock().now();
+    Ok(Ticks {
+        words: schedule.words(),
+        next: schedule.ticks_after(now, NEXT_TICKS),
+        past: schedule.past_ticks(&page.jobs, page.next_cursor.is_none(), now, limit),
+    })
 }
 
 /// Run a schedule's job now
@@ -146,11 +209,13 @@ async fn set_paused(state: AppState, name: ScheduleName, request: Request, pause
 ))]
 async fn trigger(
     State(state): State<AppState>,
+    caller: Caller,
     Segment(name): Segment<ScheduleName>,
     _: NoParams,
     request: Request,
 ) -> ApiResult {
     let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
     let (job, created) = state.coordinator.trigger_schedule(&name).await?;
-    Ok(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &job))
+    let noted = Noted { after: Some(json!({ "jobId": job.id })), ..Noted::default() };
+    Ok(noted.on(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &caller.shown(job))))
 }

@@ -45,7 +45,7 @@ pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future
         shutdown.await;
         state.closing.cancel();
     };
-    answer_all(listener, answer, metrics, closing).await;
+    serve_requests(listener, answer, metrics, closing).await;
 }
 
 /// Serves `/metrics` and the pages that `page` returns by their path, until `shutdown` completes.
@@ -67,10 +67,11 @@ pub async fn serve_pages(
         };
         std::future::ready(answer)
     };
-    answer_all(listener, answer, metrics, shutdown).await;
+    serve_requests(listener, answer, metrics, shutdown).await;
 }
 
-async fn answer_all<F, Fut>(
+/// Serves the responses that `answer` returns, until `shutdown` completes. `answer` checks access.
+pub async fn serve_requests<F, Fut>(
     listener: TcpListener,
     answer: F,
     metrics: PrometheusHandle,

@@ -46,14 +46,14 @@ pub fn routes() -> OpenApiRouter<AppState> {
 /// All services that have shards.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ShardServices)]
-struct Services {
+pub(crate) struct Services {
     /// The node that coordinates shards: the leader.
-    coordinator: Option<NodeId>,
+    pub coordinator: Option<NodeId>,
     /// The address on which this node listens for workers; null if another node does.
     #[schema(example = "tcp://127.0.0.1:5555")]
-    listening: Option<String>,
+    pub listening: Option<String>,
     #[schema(value_type = Vec<ServiceStatus>)]
-    services: Vec<Value>,
+    pub services: Vec<Value>,
 }
 
 /// All services that have shards
@@ -62,8 +62,13 @@ struct Services {
 /// names it.
 #[utoipa::path(get, path = "/v1/shards", tag = "shards", responses((status = 200, body = Services), doc::Refused))]
 async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
+    Ok(body::ok(&read_services(&state).await))
+}
+
+/// Returns all services, of this node or of the one that coordinates.
+pub(crate) async fn read_services(state: &AppState) -> Services {
     let Some(Shards { view, relay, .. }) = &state.shards else {
-        return Ok(body::ok(&Services { coordinator: None, listening: None, services: Vec::new() }));
+        return Services { coordinator: None, listening: None, services: Vec::new() };
     };
     let listening = match view.state() {
         ShardsState::Listening(address) => Some(address),
@@ -75,7 +80,7 @@ async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
     } else {
         view.services().iter().map(|service| json!(service)).collect()
     };
-    Ok(body::ok(&Services { coordinator: cluster.leader, listening, services }))
+    Services { coordinator: cluster.leader, listening, services }
 }
 
 /// One service: its workers, and the shards of each
@@ -84,18 +89,23 @@ async fn services(State(state): State<AppState>, _: NoParams) -> ApiResult {
 #[utoipa::path(get, path = "/v1/shards/{service}", tag = "shards", params(doc::ServicePath),
     responses((status = 200, body = ServiceStatus), doc::Refused))]
 async fn service(State(state): State<AppState>, Segment(name): Segment<ServiceName>, _: NoParams) -> ApiResult {
+    Ok(body::ok(&read_service(&state, &name).await?))
+}
+
+/// Returns one service, of this node or of the one that coordinates.
+pub(crate) async fn read_service(state: &AppState, name: &ServiceName) -> ApiResult<Value> {
     let Some(Shards { view, relay, .. }) = &state.shards else {
         return Err(ApiError::not_found("this server coordinates no shards: it was started with --shards off"));
     };
     let unknown = || ApiError::not_found(format!("no worker of a service {:?} has registered", name.as_str()));
-    match (view.service(&name), view.state()) {
-        (Some(service), _) => Ok(body::ok(&service)),
+    match (view.service(name), view.state()) {
+        (Some(service), _) => Ok(json!(service)),
         (None, ShardsState::Listening(_)) => Err(unknown()),
-        (None, _) if is_elsewhere(&state.coordinator.cluster(), view) => match relay.ask(Some(&name)).await {
-            Ok(reply) if !reply.is_too_large => reply.services.first().map(body::ok).ok_or_else(unknown),
-            _ => Err(elsewhere(&state)),
+        (None, _) if is_elsewhere(&state.coordinator.cluster(), view) => match relay.ask(Some(name)).await {
+            Ok(reply) if !reply.is_too_large => reply.services.into_iter().next().ok_or_else(unknown),
+            _ => Err(elsewhere(state)),
         },
-        (None, _) => Err(elsewhere(&state)),
+        (None, _) => Err(elsewhere(state)),
     }
 }
 

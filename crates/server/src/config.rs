@@ -15,7 +15,7 @@ pub use load::{Flags, Load};
 pub use sections::*;
 
 use convoke::connect;
-use convoke::coordinator::ShardSettings;
+use convoke::coordinator::{DashboardSettings, ShardSettings};
 use convoke::mesh::MeshSettings;
 use convoke_runtime::jobs::Settings;
 use figment::Figment;
@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     pub node: Node,
     pub http: Http,
+    pub dashboard: DashboardSettings,
     /// The sections that the coordinator of jobs reads. [`Config::read`] reads them separately: with a flattened field,
     /// serde could not report the key of an error.
     #[serde(flatten, skip_deserializing)]
@@ -48,8 +49,9 @@ impl Config {
         for token in &mut shown.http.tokens {
             token.token = "***".into();
         }
-        let urls = [&mut shown.coordinator.store.url, &mut shown.coordinator.bus.url, &mut shown.coordinator.cache.url];
-        for url in urls.into_iter().chain(&mut shown.coordinator.leases.url) {
+        let Settings { store, bus, cache, leases, .. } = &mut shown.coordinator;
+        bus.url.get_or_insert_with(|| connect::default_bus(&store.url).into());
+        for url in [&mut store.url, &mut cache.url].into_iter().chain(&mut bus.url).chain(&mut leases.url) {
             *url = connect::shown(url).into();
         }
         for secret in [&mut shown.shards.plain, &mut shown.shards.curve] {
@@ -75,10 +77,15 @@ mod tests {
     #[test]
     fn what_is_printed_can_be_read_back_and_holds_no_secret() {
         let mut config = Config::default();
-        config.http.tokens.push(Token { token: "hush-hush".into(), role: Role::Admin });
+        config.http.tokens.push(Token {
+            token: "hush-hush".into(),
+            role: Role::Admin,
+            name: Some("ada".into()),
+            payloads: Payloads::Hidden,
+        });
         config.coordinator.store.url = "postgres://ann:hush-hush@db:5432/jobs?sslmode=require".into();
         config.coordinator.leases.url = Some("postgres://db/jobs?user=ann&password=hush-hush".into());
-        config.coordinator.bus.url = "redis://:hush-hush@redis".into();
+        config.coordinator.bus.url = Some("redis://:hush-hush@redis".into());
         config.coordinator.cache.url = "redis://:hush-hush@redis".into();
         config.shards.plain = "ann:hush-hush".into();
         config.shards.curve = "hush-hush".into();
@@ -86,7 +93,7 @@ mod tests {
         assert!(!text.contains("hush-hush"), "{text}");
         let read = Config::read(&Figment::from(Toml::string(&text))).expect("parses");
         assert_eq!(read.coordinator.cluster, config.coordinator.cluster);
-        assert_eq!(read.http.tokens[0].role, Role::Admin);
+        assert_eq!(read.http.tokens, [Token { token: "***".into(), ..config.http.tokens[0].clone() }]);
     }
 
     /// A password is masked at any position, even if the address cannot be parsed.

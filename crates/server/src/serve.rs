@@ -43,7 +43,8 @@ pub struct ServeArgs {
     /// Store of jobs: sqlite:FILE, postgres://… or memory: [default: sqlite:convoke.db]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Bus between nodes: redis://… or memory: [default: memory:]
+    /// Bus between nodes: postgres: (the store's), postgres://…, redis://… or memory: [default: postgres: if the store is
+    /// in PostgreSQL, else memory:]
     #[arg(long, value_name = "URL")]
     bus: Option<String>,
     /// Prefix of every channel's name on the bus [default: convoke]
@@ -58,6 +59,9 @@ pub struct ServeArgs {
     /// Allow listening beyond loopback without tokens
     #[arg(long)]
     insecure: bool,
+    /// Serve no pages for people, only the API
+    #[arg(long)]
+    no_dashboard: bool,
     /// Also start sample workers, schedules and jobs
     #[arg(long)]
     demo: bool,
@@ -77,6 +81,7 @@ impl ServeArgs {
         flags.set("--leases", "leases.url", self.leases.as_deref());
         flags.set("--shards", "shards.bind", self.shards.as_deref());
         flags.set("--insecure", "http.insecure", self.insecure.then_some(true));
+        flags.set("--no-dashboard", "dashboard.enabled", self.no_dashboard.then_some(false));
         flags
     }
 }
@@ -113,7 +118,7 @@ pub async fn run(args: ServeArgs) -> Result<()> {
 /// Returns the coordinator that the configuration describes. `wants_shards`: the address of the shards was set
 /// explicitly.
 fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<CoordinatorBuilder, Invalid> {
-    let AccessOptions { tokens, public, hosts, insecure } = config.http.access()?;
+    let AccessOptions { tokens, public, hosts, insecure, session_ttl } = config.http.access()?;
     let builder = Coordinator::builder()
         .node_id(node.to_string())
         .http(&config.http.bind)
@@ -121,6 +126,9 @@ fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<Coordina
         .public(public)
         .hosts(hosts)
         .insecure(insecure)
+        .session_ttl(session_ttl)
+        .base_path(&config.http.base_path)
+        .dashboard(config.dashboard.clone())
         .settings(config.coordinator.clone());
     Ok(builder.shards(ShardSettings { required: wants_shards, ..config.shards.clone() }))
 }
@@ -199,6 +207,15 @@ fn not_started(config: &Config, error: convoke::Error) -> anyhow::Error {
     }
 }
 
+/// Returns why a test server did not start. `key` names the flag of its address.
+pub fn not_listening(key: &str, error: convoke::Error) -> anyhow::Error {
+    match error {
+        convoke::Error::Coordinator(error) => usage(error),
+        convoke::Error::Listen(error) => refusal(key, error),
+        error => error.into(),
+    }
+}
+
 /// Returns why a port was not opened. `key` names the setting of its address.
 fn refusal(key: &str, error: ListenError) -> anyhow::Error {
     match error {
@@ -255,9 +272,9 @@ mod tests {
 
     #[test]
     fn a_refusal_to_listen_says_what_to_set() {
-        let said = refusal("http.bind", ListenError::NoTokens { bind: "0.0.0.0:3000".into() }).to_string();
+        let message = refusal("http.bind", ListenError::NoTokens { bind: "0.0.0.0:3000".into() }).to_string();
         for part in ["0.0.0.0:3000", "CONVOKE_HTTP__TOKENS=\"admin:SECRET", "[[http.tokens]]", "--insecure"] {
-            assert!(said.contains(part), "{said}");
+            assert!(message.contains(part), "{message}");
         }
     }
 
@@ -266,8 +283,8 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = taken.local_addr().expect("an address");
         let refused = GuardedListener::bind("--http", address.to_string(), Config::default()).await;
-        let said = refused.err().expect("busy").to_string();
-        assert!(said.starts_with(&format!("{address} is in use by another process")), "{said}");
+        let message = refused.err().expect("busy").to_string();
+        assert!(message.starts_with(&format!("{address} is in use by another process")), "{message}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What may be linked into Convoke, asserted in every run of the tests.
+//! The rules for dependencies of Convoke, asserted in every run of the tests.
 //!
 //! The rules for licences, banned crates and sources are those of `deny.toml`; they are read from there, so that they hold
 //! with or without cargo-deny installed. Which crates there are is read from `Cargo.lock` (every platform) and from `cargo
@@ -12,6 +12,8 @@ use std::process::Command;
 use serde_json::Value;
 use toml::Table;
 
+/// The promise to applications: `cargo tree --edges normal` of `convoke` with its default features.
+const DEFAULT_CRATES_MAX: usize = 90;
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 fn root() -> PathBuf {
@@ -138,6 +140,100 @@ fn every_licence_is_permissive() {
     }
     assert!(seen > 100, "cargo metadata shows only {seen} crates");
     assert!(wrong.is_empty(), "deny.toml does not allow these licences: {wrong:#?}");
+}
+
+/// The crates that an application builds with the default features of `convoke`, each version once.
+#[test]
+fn a_client_and_a_worker_need_few_crates() {
+    let tree = cargo(&[
+        "tree",
+        "--offline",
+        "--locked",
+        "--edges",
+        "normal",
+        "--package",
+        "convoke",
+        "--prefix",
+        "none",
+        "--no-dedupe",
+    ]);
+    let crates: BTreeSet<&str> = tree.lines().filter(|line| !line.is_empty()).collect();
+    assert!(crates.iter().any(|it| it.starts_with("tokio ")), "not the tree of a worker: {crates:#?}");
+    let count = crates.len();
+    assert!(count <= DEFAULT_CRATES_MAX, "{count} crates; at most {DEFAULT_CRATES_MAX} are promised: {crates:#?}");
+}
+
+/// The numbers of a version such as `1.93` or `1.89.0`.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split('.').map(|part| part.parse().unwrap_or_else(|_| panic!("no version: {version}"))).collect()
+}
+
+/// The oldest compiler that we promise must be enough for each crate that we link, by what its author says. Crates that only
+/// tests need are left out. A crate that names no version is not checked.
+#[test]
+fn no_dependency_needs_a_newer_compiler_than_we_promise() {
+    let manifest = table("Cargo.toml");
+    let promised = manifest["workspace"]["package"]["rust-version"].as_str().expect("a promise").to_owned();
+    let tree = cargo(&[
+        "tree",
+        "--offline",
+        "--locked",
+        "--workspace",
+        "--all-features",
+        "--edges",
+        "normal,build",
+        "--prefix",
+        "none",
+        "--no-dedupe",
+        "--format",
+        "{p}",
+    ]);
+    let linked: BTreeSet<&str> = tree.lines().map(|line| line.split(" (").next().unwrap_or(line)).collect();
+    let metadata = metadata();
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for package in array(&metadata["packages"]) {
+        let (name, version) = (text(&package["name"]), text(&package["version"]));
+        let Some(needed) = package["rust_version"].as_str().filter(|_| linked.contains(&*format!("{name} v{version}")))
+        else {
+            continue;
+        };
+        seen += 1;
+        if numbers(needed) > [numbers(&promised), vec![0]].concat() {
+            wrong.push(format!("{name} {version} needs {needed}"));
+        }
+    }
+    assert!(seen > 100, "only {seen} crates name the compiler that they need");
+    assert!(wrong.is_empty(), "rust-version is {promised}: {wrong:#?}");
+}
+
+/// The registry rejects a crate without these; `cargo publish --dry-run` only warns.
+#[test]
+fn every_published_crate_has_what_the_registry_asks_for() {
+    let metadata = metadata();
+    let ours = array(&metadata["packages"]).iter().filter(|package| package["source"].is_null());
+    let is_private = |package: &&Value| package["publish"].as_array().is_some_and(Vec::is_empty);
+    let (private, published): (Vec<_>, Vec<_>) = ours.partition(is_private);
+    let private: BTreeSet<&str> = private.iter().map(|package| text(&package["name"])).collect();
+    assert_eq!(private, BTreeSet::from(["convoke-testkit", "convoke-ui-tests"]), "parts of tests alone");
+    for package in published {
+        let name = text(&package["name"]);
+        for field in ["description", "license", "readme", "documentation", "rust_version"] {
+            assert!(package[field].as_str().is_some_and(|it| !it.is_empty()), "{name} has no {field}");
+        }
+        let directory = Path::new(text(&package["manifest_path"])).with_file_name("");
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(directory.join(file).exists(), "{name} has no {file}");
+        }
+        assert!(array(&package["keywords"]).len() <= 5 && array(&package["categories"]).len() <= 5, "{name}");
+        for dependency in array(&package["dependencies"]).iter().filter(|it| !it["path"].is_null()) {
+            let (other, is_dev) = (text(&dependency["name"]), dependency["kind"] == "dev");
+            match private.contains(other) {
+                // A dependency of tests without a version is left out of the package.
+                true => assert!(is_dev && dependency["req"] == "*", "{name} needs {other}, which is not published"),
+                false => assert_eq!(dependency["req"], format!("^{}", text(&package["version"])), "{name}: {other}"),
+            }
+        }
+    }
 }
 
 /// Every crate of every platform, from `Cargo.lock`.

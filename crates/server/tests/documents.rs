@@ -1,4 +1,4 @@
-//! What the documents say of the project, where that can be checked.
+//! Statements of the documents that can be checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn every_anchor_is_a_heading() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// What stands between backquotes, with the text that follows each up to the next.
+/// The texts between backquotes, each with the text that follows up to the next.
 fn quoted(text: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = text.split('`').skip(1).collect();
     parts.chunks(2).map(|pair| (pair[0], pair.get(1).copied().unwrap_or_default())).collect()
@@ -167,7 +167,7 @@ fn blocks(page: &str, language: &str) -> Vec<String> {
     page.split(&fence).skip(1).filter_map(|rest| Some(rest.split_once("```")?.0.to_owned())).collect()
 }
 
-/// `scripts/test` runs the example, so that the README's program is known to do what it says.
+/// `scripts/test` runs the example, so that the README's program is known to work.
 #[test]
 fn the_program_in_the_readme_is_the_example() {
     assert_eq!(blocks(&read("README.md"), "rust"), [read("crates/convoke/examples/readme.rs")]);

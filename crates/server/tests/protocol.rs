@@ -242,9 +242,9 @@ fn every_message_of_the_shard_coordinator_is_documented_as_it_is_read() {
         let message = shards::wire::message(&[text(example).into()]).ok()?;
         Some(value(&message.encode()))
     };
-    let answered = |example: &Value| {
-        let answer = shards::wire::answer(&[text(example).into()])?;
-        Some(value(&answer.encode()))
+    let decoded = |example: &Value| {
+        let message = shards::wire::answer(&[text(example).into()])?;
+        Some(value(&message.encode()))
     };
     let mut heartbeat = Value::Object(messages["register"].example.clone());
     heartbeat["type"] = json!("heartbeat");
@@ -255,7 +255,7 @@ fn every_message_of_the_shard_coordinator_is_documented_as_it_is_read() {
     }
     for title in ["assignment", "revoke", "error"] {
         let documented = messages.remove(title).unwrap_or_else(|| panic!("{title} is not documented"));
-        check_both_ways(title, documented, "/data", answered);
+        check_both_ways(title, documented, "/data", decoded);
     }
     let unknown: Vec<&String> = messages.keys().collect();
     assert!(unknown.is_empty(), "documented, but not a message: {unknown:?}");

@@ -1,4 +1,4 @@
-//! What tests of Convoke share. Nobody's normal dependency.
+//! Shared parts of Convoke's tests. No crate has it as a normal dependency.
 //!
 //! - [`conformance`] has one suite for each port, which every adapter must pass.
 //! - [`process`] starts, pauses and kills real `convoke` processes, and talks to them by hand.
@@ -6,7 +6,7 @@
 //! - [`shard_frames`] plays what strangers send to the coordinator of shards; tests and a fuzzer share it.
 //! - [`shared_bus`] lets several nodes of one process use one bus.
 //! - [`sim_bucket`] is a bucket in memory whose time is tokio's.
-//! - [`linear`] says whether what several clients saw of a lease could have happened one after the other.
+//! - [`linear`] checks whether the operations of several clients on a lease could have happened one after the other.
 //! - [`invariants`] has one file for each promise, checked against a [`Observations`](invariants::Observations) of what the outside saw.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]

@@ -1,12 +1,12 @@
 //! Whether what several clients saw of a lease could have happened one after the other.
 //!
-//! Each client does one thing at a time; between when it asked and when it was answered the thing happened, at one moment.
-//! The checker looks for an order that respects those times and that one honest set of leases would have answered in the
-//! same way. It tries, client by client, whatever could have happened next, and remembers where it has been: with a handful
+//! Each client does one thing at a time; it happened at one moment between the request and its response.
+//! The checker searches for an order that respects those times and in which one correct set of leases would have returned the
+//! same results. It tries, client by client, all that could have happened next, and remembers visited states: with a handful
 //! of clients that is quick.
 //!
 //! A term runs out a lease after it was given or last renewed, at a moment that nobody but the backend knows: not before the
-//! lease has passed since that was asked for, and for its holder not after it has passed since that was answered. How much
+//! lease has passed since the request, and for its holder not after it has passed since the response. How much
 //! later others notice is the backend's: where no clock is shared, each goes by when it first saw the term. So in the model
 //! somebody may still find a term that has run out, until another is elected; nobody is elected before it could have run out,
 //! and its holder does not get it back once it must have.
@@ -19,8 +19,8 @@ use convoke_core::Epoch;
 /// Backends count in milliseconds, which they may round at either end.
 const GRAIN: Duration = Duration::from_millis(2);
 
-/// When something was asked or answered: on the clock that leases end by, which a test may have stopped, and on one that
-/// always goes on. In this order they tell what was first.
+/// The time of a request or a response: on the clock that leases end by, which a test may have paused, and on one that
+/// always runs. They are compared in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp {
     leased: tokio::time::Instant,
@@ -33,7 +33,7 @@ impl Stamp {
     }
 }
 
-/// What a client asked, and what it was told.
+/// A request of a client, with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     Elect { candidate: String, ttl: Duration, elected: Option<Epoch> },
@@ -45,7 +45,7 @@ pub enum Act {
 #[derive(Debug, Clone)]
 pub struct Done {
     pub asked: Stamp,
-    pub answered: Stamp,
+    pub returned: Stamp,
     pub act: Act,
 }
 
@@ -61,16 +61,16 @@ struct Term {
 
 impl Term {
     fn of(holder: &str, epoch: Epoch, ttl: Duration, done: &Done) -> Self {
-        Term { holder: holder.to_owned(), epoch, asked: done.asked, given: done.answered, ttl }
+        Term { holder: holder.to_owned(), epoch, asked: done.asked, given: done.returned, ttl }
     }
 
     fn is(&self, holder: &str, epoch: Epoch) -> bool {
         self.holder == holder && self.epoch == epoch
     }
 
-    /// Whether it can have run out before `done` was answered.
+    /// Whether it can have expired before `done` returned.
     fn may_be_over(&self, done: &Done) -> bool {
-        done.answered.leased + GRAIN >= self.asked.leased + self.ttl
+        done.returned.leased + GRAIN >= self.asked.leased + self.ttl
     }
 
     /// Whether it must have run out before `done` was asked.
@@ -86,7 +86,7 @@ struct Model {
 }
 
 impl Model {
-    /// The state after `done`, where it could have been answered so.
+    /// Returns the state after `done`, if `done` could have returned its result.
     fn after(&self, done: &Done) -> Option<Model> {
         let may_be_vacant = self.term.as_ref().is_none_or(|term| term.may_be_over(done));
         let named = |holder: &str, epoch: Epoch| self.term.as_ref().filter(|term| term.is(holder, epoch));
@@ -118,8 +118,8 @@ pub fn is_linearizable(clients: &[Vec<Done>]) -> bool {
         if (0..clients.len()).all(|i| pending(i).is_none()) {
             return true;
         }
-        // Whatever began after another had been answered did not happen before it.
-        let horizon = (0..clients.len()).filter_map(pending).map(|done| done.answered).min();
+        // A request that began after another had returned did not happen before it.
+        let horizon = (0..clients.len()).filter_map(pending).map(|done| done.returned).min();
         for i in 0..clients.len() {
             let Some(done) = pending(i).filter(|done| Some(done.asked) <= horizon) else { continue };
             let Some(next) = model.after(done) else { continue };
@@ -139,13 +139,13 @@ mod tests {
 
     const TTL: Duration = Duration::from_millis(1_000);
 
-    /// From `asked` to `answered`, in milliseconds.
-    fn done(asked: u64, answered: u64, act: Act) -> Done {
+    /// From `asked` to `returned`, in milliseconds.
+    fn done(asked: u64, returned: u64, act: Act) -> Done {
         static START: std::sync::OnceLock<Stamp> = std::sync::OnceLock::new();
         let start = *START.get_or_init(Stamp::now);
         let after = |ms| Duration::from_millis(ms);
         let at = |ms| Stamp { leased: start.leased + after(ms), passed: start.passed + after(ms) };
-        Done { asked: at(asked), answered: at(answered), act }
+        Done { asked: at(asked), returned: at(returned), act }
     }
 
     fn elect(candidate: &str, elected: Option<u64>) -> Act {
@@ -224,8 +224,8 @@ mod tests {
             |asked, renewed| vec![done(0, 10, elect("a", Some(1))), done(asked, asked + 10, renew("a", 1, renewed))];
         assert!(is_linearizable(&[a(1_005, true)]) && is_linearizable(&[a(1_005, false)]));
         assert!(!is_linearizable(&[a(1_020, true)]) && !is_linearizable(&[a(900, false)]));
-        let looks = |answered| vec![done(0, 10, elect("a", Some(1))), done(20, answered, read(None))];
-        assert!(is_linearizable(&[looks(1_000)]) && !is_linearizable(&[looks(990)]));
+        let reads = |returned| vec![done(0, 10, elect("a", Some(1))), done(20, returned, read(None))];
+        assert!(is_linearizable(&[reads(1_000)]) && !is_linearizable(&[reads(990)]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A bus in this process that several nodes of it share.
 //!
 //! To a node, a bus in its process is one that no other node can reach. In a test whose nodes all live in one process
-//! that is not so, and this says it.
+//! that is not so, and this asserts it.
 
 use std::sync::Arc;
 use std::time::Duration;

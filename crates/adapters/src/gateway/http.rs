@@ -34,6 +34,7 @@ pub struct Http {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     bases: Arc<Bases>,
     authorization: Option<HeaderValue>,
+    via: Option<&'static str>,
 }
 
 impl Http {
@@ -57,7 +58,12 @@ impl Http {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .build(connector);
-        Ok(Http { client, bases, authorization })
+        Ok(Http { client, bases, authorization, via: None })
+    }
+
+    /// Returns the client with the name that the audit shows for its requests: `cli`.
+    pub fn via(self, via: &'static str) -> Http {
+        Http { via: Some(via), ..self }
     }
 
     /// Returns the address in use, for messages. It contains no secret.
@@ -202,6 +208,9 @@ impl Http {
         }
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
+        }
+        if let Some(via) = self.via {
+            request = request.header("x-convoke-via", via);
         }
         let request = request.body(Full::new(body.unwrap_or_default()));
         let request = request.map_err(|error| Invalid::new("path", error.to_string()))?;

@@ -28,7 +28,7 @@ pub(super) fn error(status: StatusCode, path: &str, body: &[u8]) -> Error {
     }
     let invalid = |kind| {
         let field = field.clone().unwrap_or_else(|| "request".into());
-        Error::Invalid(Invalid { field, message: message.clone(), kind })
+        Error::Invalid(Invalid::new(field, message.clone()).of_kind(kind))
     };
     match status {
         StatusCode::UNAUTHORIZED => Error::denied(format!("the server requires a valid token: {message}")),
@@ -90,7 +90,7 @@ mod tests {
             Error::Conflict(message) => format!("conflict {message}"),
             Error::Unavailable { .. } => "unavailable".into(),
             Error::Unknown { .. } => "unknown".into(),
-            Error::Fenced { .. } => "fenced".into(),
+            other => format!("{other:?}"),
         };
         assert_eq!(kind(400), "Argument delay: m");
         assert_eq!(kind(413), "TooLarge delay: m");

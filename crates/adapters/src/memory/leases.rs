@@ -7,14 +7,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::ports::Leases;
 use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
+use convoke_core::ports::{Leases, Resignations};
 use convoke_core::{Epoch, Error, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::resignations::Notices;
+
 #[derive(Debug, Default)]
 pub struct MemoryLeases {
+    notices: Notices,
     namespaces: Mutex<BTreeMap<String, Namespace>>,
 }
 
@@ -85,6 +88,16 @@ impl Leases for MemoryLeases {
         }))
     }
 
+    async fn namespaces(&self, limit: usize) -> Result<Option<Vec<String>>> {
+        let now = Instant::now();
+        let mut namespaces = self.namespaces.lock();
+        let used = namespaces.iter_mut().filter_map(|(name, namespace)| {
+            let has_members = namespace.roster.values().any(|expires| *expires > now);
+            (has_members || namespace.present(now).is_some()).then(|| name.clone())
+        });
+        Ok(Some(used.take(limit).collect()))
+    }
+
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
         Ok(self.within(namespace, |namespace, now| namespace.present(now).map(|term| term.lease(now))))
     }
@@ -114,10 +127,17 @@ impl Leases for MemoryLeases {
     }
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
-        self.within(namespace, |namespace, _| {
-            namespace.term.take_if(|term| term.holder == holder && term.epoch == epoch);
+        let is_ended = self.within(namespace, |namespace, _| {
+            namespace.term.take_if(|term| term.holder == holder && term.epoch == epoch).is_some()
         });
+        if is_ended {
+            self.notices.notify(namespace);
+        }
         Ok(())
+    }
+
+    fn watch_resignations(&self, namespace: &str) -> Box<dyn Resignations> {
+        Box::new(self.notices.watch(namespace))
     }
 
     async fn ping(&self) -> Result<()> {

@@ -5,16 +5,20 @@
 
 mod bus;
 mod cache;
+mod chance;
 mod clock;
 mod leases;
 mod mesh;
 mod router;
+#[cfg(feature = "node")]
 mod store;
 
 pub use bus::MemoryBus;
 pub use cache::MemoryCache;
+pub use chance::{SeededChance, SystemChance};
 pub use clock::{SettableClock, SystemClock};
 pub use leases::MemoryLeases;
 pub use mesh::MemoryMesh;
 pub use router::{MemoryBinding, MemoryRouting};
-pub use store::MemoryStore;
+#[cfg(feature = "node")]
+pub use store::{Kept, MemoryStore};

@@ -2,7 +2,7 @@
 //!
 //! The runs that the reports name are read and locked, the reports are applied to them in order by [`RunState`], and
 //! each run is written once: one statement for each kind of write, all sent together with the commit. The caller has
-//! opened the transaction; it is committed here.
+//! opened the transaction, after [`give_rows`]; it is committed here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,6 +21,7 @@ use super::rows::{
     code, definition, execution_id, execution_status, get, instant, instant_option, name_option, number, progress,
     small,
 };
+use super::runs::give_rows_sql;
 use super::server::Hot;
 use super::sql::{column, params};
 use crate::statement::sql;
@@ -113,13 +114,26 @@ pub(super) async fn apply_reports<'r>(
     outcome::write(hot, &runs.into_values().filter(|run| run.write.is_some()).collect::<Vec<_>>()).await
 }
 
-/// Reads and locks the runs of the reports' jobs, by id.
-async fn read_runs<'r>(hot: &mut Hot, reports: &Numbered<'r>) -> failure::Result<BTreeMap<Uuid, Run<'r>>> {
-    let statement = hot.prepared(sql!(include_str!("sql/runs_to_record.sql"))).await?;
+/// Gives the runs of the reports' jobs that are as they were dispatched rows of their own, and commits: nothing about them
+/// changes.
+pub(super) async fn give_rows(hot: &mut Hot, reports: &Numbered<'_>) -> failure::Result<()> {
+    let statement = hot.prepared(give_rows_sql()).await?;
+    hot.client.execute(&statement, &[&job_ids(reports)]).await?;
+    Ok(())
+}
+
+/// Returns the ids of the reports' jobs in the order in which every writer locks them.
+fn job_ids(reports: &Numbered<'_>) -> Vec<Uuid> {
     let mut ids: Vec<Uuid> = reports.iter().map(|(_, report)| report.job.0).collect();
     ids.sort_unstable();
     ids.dedup();
-    let rows = hot.client.query(&statement, &[&ids]).await?;
+    ids
+}
+
+/// Reads and locks the runs of the reports' jobs, by id.
+async fn read_runs<'r>(hot: &mut Hot, reports: &Numbered<'r>) -> failure::Result<BTreeMap<Uuid, Run<'r>>> {
+    let statement = hot.prepared(sql!(include_str!("sql/runs_to_record.sql"))).await?;
+    let rows = hot.client.query(&statement, &[&job_ids(reports)]).await?;
     let mut documents = Documents::default();
     rows.iter().map(|row| read_run(row, &mut documents).map(|run| (run.id, run))).collect()
 }

@@ -14,7 +14,8 @@ use super::epoch::commit;
 use super::failure::Result;
 use super::retention::{delete_slice, read_ended};
 use super::rows::{code, get, job, job_id, micros, readable};
-use crate::statement::sql;
+use super::runs::FLIGHT;
+use crate::statement::{Statement, compose, sql};
 
 /// How often a cancel is retried for a job that changes state meanwhile.
 const CHASES_MAX: usize = 20;
@@ -22,8 +23,15 @@ const CHASES_MAX: usize = 20;
 const PURGED_JOBS_MAX: i64 = 100;
 const PURGED_ROWS_MAX: usize = 1_000;
 
+/// Selects jobs with their present or last runs, for [`job`].
+pub(super) static JOB: Statement = Statement::new(|| compose(include_str!("sql/job.sql"), &[("flight", FLIGHT)]));
+
+pub(super) fn cancel_sql() -> &'static str {
+    sql!(include_str!("sql/cancel.sql"), flight = FLIGHT)
+}
+
 async fn find(db: &impl GenericClient, ids: &[JobId]) -> Result<HashMap<JobId, Job>> {
-    let select = sql!("{job} where j.id = any ($1::uuid[])", job = include_str!("sql/job.sql"));
+    let select = sql!("{job} where j.id = any ($1::uuid[])", job = &*JOB);
     let statement = db.prepare_cached(select).await?;
     let rows = db.query(&statement, &[&distinct(ids)]).await?;
     rows.iter().map(|row| job(row).map(|job| (job.id, job))).collect()
@@ -74,7 +82,7 @@ async fn end_live(
     reason: Option<&str>,
     now: Timestamp,
 ) -> Result<HashMap<JobId, Option<ExecutionId>>> {
-    let cancel = transaction.prepare_cached(sql!(include_str!("sql/cancel.sql"))).await?;
+    let cancel = transaction.prepare_cached(cancel_sql()).await?;
     let (at, reason) = (micros(now), reason.map(readable));
     let (mut runs, mut moves, mut left) = (HashMap::new(), Moves::default(), ids);
     for _ in 0..CHASES_MAX {
@@ -126,14 +134,16 @@ pub(super) async fn redrive(db: &mut Client, ids: &[JobId], now: Timestamp) -> R
     Ok(ids.iter().map(answer).collect())
 }
 
-/// Deletes one slice of the dead letters among `ids`. Returns how many were deleted, and whether more may be left.
-pub(super) async fn purge(db: &mut Client, ids: &[JobId]) -> Result<(u64, bool)> {
+/// Deletes one slice of the jobs among `ids` that ended with one of `statuses`. Returns how many were deleted, and
+/// whether more may be left. The rows of completed jobs that list their numbers stay until they expire.
+pub(super) async fn purge(db: &mut Client, ids: &[JobId], statuses: &[Status]) -> Result<(u64, bool)> {
     let transaction = db.transaction().await?;
-    let statement = transaction.prepare_cached(sql!(include_str!("sql/dead_letters.sql"))).await?;
-    let rows = transaction.query(&statement, &[&distinct(ids), &PURGED_JOBS_MAX]).await?;
-    let dead = rows.iter().map(read_ended).collect::<Result<Vec<_>>>()?;
+    let statement = transaction.prepare_cached(sql!(include_str!("sql/ended_jobs.sql"))).await?;
+    let states: Vec<i16> = statuses.iter().map(|status| status.code().into()).collect();
+    let rows = transaction.query(&statement, &[&distinct(ids), &PURGED_JOBS_MAX, &states]).await?;
+    let ended = rows.iter().map(read_ended).collect::<Result<Vec<_>>>()?;
     // They are locked: none can be redriven meanwhile.
-    let deleted = delete_slice(&transaction, &dead, i64::MAX, PURGED_ROWS_MAX).await?;
+    let deleted = delete_slice(&transaction, &ended, i64::MAX, PURGED_ROWS_MAX).await?;
     commit(transaction).await?;
     Ok((deleted.jobs, deleted.rows > 0))
 }

@@ -1,7 +1,7 @@
 //! From pending to dispatched: one statement for all windows.
 //!
 //! The statement compares the fence, takes the first jobs of each queue's range within the room of the queue, deletes
-//! them from the waiting jobs and makes runs of them. It does not touch the rows of the jobs.
+//! them from the waiting jobs and makes runs of them, many in a row. It does not touch the rows of the jobs.
 //!
 //! One connection serves the orders one after the other: a queue's concurrency is read and used up in one statement,
 //! and no other order can come between.
@@ -107,23 +107,24 @@ impl DispatchWork {
             let Some(place) = get::<Option<i64>>(row, column.ord)? else { continue };
             let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
             let Some(reported) = queues.get_mut(place) else { continue };
-            reported.pending = number::<i64>(row, column.pending)?.try_into().unwrap_or(0);
-            reported.is_cut = get(row, column.is_cut)?;
-            if let Some(id) = get::<Option<Uuid>>(row, column.id)? {
-                let rank: i64 = get(row, column.rank)?;
-                reported.taken += 1;
-                highest[place] = highest[place].max(rank);
-                let run = Dispatch {
-                    v: V1,
-                    job_id: JobId(id),
-                    execution_id: execution_id(row, column.execution)?,
-                    input: definition(&mut documents, row, column.document)?.input(json(row, column.args)?),
-                    attempt: small(row, column.attempt)?,
-                    epoch: fence.epoch(),
-                    rate_limit: None,
-                };
-                ranked.push(((place, rank, get::<i64>(row, column.seq)?), run));
-            }
+            let Some(id) = get::<Option<Uuid>>(row, column.id)? else {
+                reported.pending = number::<i64>(row, column.pending)?.try_into().unwrap_or(0);
+                reported.is_cut = get(row, column.is_cut)?;
+                continue;
+            };
+            let rank: i64 = get(row, column.rank)?;
+            reported.taken += 1;
+            highest[place] = highest[place].max(rank);
+            let run = Dispatch {
+                v: V1,
+                job_id: JobId(id),
+                execution_id: execution_id(row, column.execution)?,
+                input: definition(&mut documents, row, column.document)?.input(json(row, column.args)?),
+                attempt: small(row, column.attempt)?,
+                epoch: fence.epoch(),
+                rate_limit: None,
+            };
+            ranked.push(((place, rank, get::<i64>(row, column.seq)?), run));
         }
         let now = Instant::now();
         for ((reported, floor), highest) in queues.iter_mut().zip(floors).zip(highest) {
@@ -153,7 +154,8 @@ async fn take(
     let left = &order.executions[answer.runs.len().min(order.executions.len())..];
     let most = windows.iter().map(|window| window.limit).fold(0, usize::saturating_add).min(left.len());
     let used: usize = answer.runs.iter().map(|run| run.input.args.as_str().len()).sum();
-    let columns: [Column<'_>; 9] = [
+    let (ends, owners) = shares(windows);
+    let columns: [Column<'_>; 11] = [
         Box::new(epoch),
         column(windows, |window| window.queue.as_str()),
         column(windows, |window| wide(window.limit)),
@@ -163,9 +165,29 @@ async fn take(
         Box::new(hot.slot),
         column(floors, |floor| *floor),
         Box::new(wide(DISPATCH_BYTES_MAX.saturating_sub(used))),
+        Box::new(ends),
+        Box::new(owners),
     ];
     let rows = hot.client.query(&statement, &params(&columns)).await.map_err(Failure::of_commit)?;
     if rows.is_empty() { Err(fenced()) } else { Ok((Taken::of(&statement)?, rows)) }
+}
+
+/// Returns the ends of the owners' shares and the owners, the last of each window without one. An end is the number of
+/// the window and that of the first run behind the share, so that the ends of all windows are in one order.
+fn shares(windows: &[Window]) -> (Vec<i64>, Vec<Option<&str>>) {
+    const NUMBER: i64 = 1 << 32;
+    let (mut ends, mut owners) = (Vec::new(), Vec::new());
+    for (ord, window) in (1..).zip(windows) {
+        let mut end = 0;
+        for share in &window.owners {
+            end = wide(share.runs).saturating_add(end).min(NUMBER - 1);
+            ends.push(ord * NUMBER + end);
+            owners.push(Some(share.node.as_str()));
+        }
+        ends.push((ord + 1) * NUMBER);
+        owners.push(None);
+    }
+    (ends, owners)
 }
 
 /// Divides windows into rounds, in order, a queue at most once in each. At least one round, which compares the fence.

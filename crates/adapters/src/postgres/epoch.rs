@@ -27,10 +27,15 @@ pub(super) const FENCE: &str = "select 1 from convoke_cluster where id = 1 and s
 /// Rejects the write of a former leader. Runs inside the transaction of the write that follows and locks the row until
 /// its end, so that no seal can come between.
 pub(super) async fn hold(transaction: &Transaction<'_>, fence: Fence, what: &'static str) -> Result<()> {
-    let fenced = || Failure::from(Error::Fenced { what });
-    let number = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
+    let number = fence_number(fence, what)?;
     let statement = transaction.prepare_cached(FENCE).await?;
-    transaction.query_opt(&statement, &[&number]).await?.map(drop).ok_or_else(fenced)
+    let held = transaction.query_opt(&statement, &[&number]).await?;
+    held.map(drop).ok_or_else(|| Error::Fenced { what }.into())
+}
+
+/// Returns the epoch as statements compare it. A larger one than the store can keep was never sealed.
+pub(super) fn fence_number(fence: Fence, what: &'static str) -> Result<i64> {
+    i64::try_from(fence.epoch().0).map_err(|_| Error::Fenced { what }.into())
 }
 
 /// Writes: the only way to know that writes are accepted.

@@ -4,14 +4,13 @@
 //! lane: one statement for all waiting calls. The rest (a unique key, a tick, a new queue) are checked one by one,
 //! inside the database, by the same function that serves applications' own transactions.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use convoke_core::jobs::NewJob;
 use convoke_core::jobs::link::Enqueued;
-use convoke_core::{Invalid, JobId, Result, ScheduleName};
+use convoke_core::{Invalid, Result, ScheduleName};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
@@ -35,10 +34,40 @@ pub(super) struct PlainInsert;
 /// An insert waits for another transaction's commit, but not for a transaction that an application keeps open.
 const LOCK_TIMEOUT: &str = "lock_timeout=250";
 
-macro_rules! insert_sql {
-    ($on_conflict:literal, $known:literal) => {
-        sql!(include_str!("sql/insert.sql"), on_conflict = $on_conflict, known = $known)
-    };
+/// Limit of the jobs of a pack: two rows of this many fit on a page.
+const PACK_MAX: usize = 160;
+
+/// The number of a job's pack among those of a group, and its place in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    pack: i32,
+    place: i16,
+}
+
+/// Divides the jobs of a group into packs: pending ones of a queue and priority in the order of dispatch, scheduled ones
+/// alone. Returns the place of each job, and the number of packs.
+fn places(items: &[Plain]) -> (Vec<Place>, i32) {
+    let due_at = |item: &Plain| item.job.run_at.map_or(item.job.created_at, |at| at.max(item.job.created_at));
+    let alone = |item: &Plain| item.job.run_at.is_some_and(|at| at > item.job.created_at);
+    let kind = |item: &Plain| (item.ids.0, item.job.definition.priority);
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    // Stable: of equals, the first stored is the first.
+    order.sort_by_key(|at| (kind(&items[*at]), alone(&items[*at]), due_at(&items[*at])));
+    let mut places = vec![Place { pack: 0, place: 0 }; items.len()];
+    let mut last: Option<(usize, Place)> = None;
+    for at in order {
+        let place = match last {
+            None => Place { pack: 1, place: 0 },
+            Some((before, Place { pack, place })) => {
+                let shares = kind(&items[before]) == kind(&items[at]) && !alone(&items[at]) && !alone(&items[before]);
+                let has_room = usize::try_from(place).is_ok_and(|place| place + 1 < PACK_MAX);
+                if shares && has_room { Place { pack, place: place + 1 } } else { Place { pack: pack + 1, place: 0 } }
+            }
+        };
+        places[at] = place;
+        last = Some((at, place));
+    }
+    (places, last.map_or(0, |(_, place)| place.pack))
 }
 
 #[async_trait]
@@ -52,23 +81,22 @@ impl Work for PlainInsert {
     }
 
     async fn run(&self, hot: &mut Hot, items: &[Plain]) -> failure::Result<Vec<Enqueued>> {
-        let new = hot.prepared(insert_sql!("", "false")).await?;
+        let new = hot.prepared(sql!(include_str!("sql/insert.sql"))).await?;
         let jobs: Vec<&NewJob> = items.iter().map(|item| &item.job).collect();
+        let (places, packs) = places(items);
         let mut columns = columns(&jobs);
         columns.push(column(items, |item| item.ids.0));
         columns.push(column(items, |item| item.ids.1));
+        columns.push(column(&places, |place| place.pack));
+        columns.push(column(&places, |place| place.place));
+        columns.push(Box::new(packs));
         columns.push(Box::new(hot.slot));
-        match hot.client.query(&new, &params(&columns)).await {
-            Ok(_) => return Ok(jobs.iter().map(|job| Enqueued { id: job.id, created: true }).collect()),
-            Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {}
-            Err(error) => return Err(Failure::of_commit(error)),
+        match hot.client.execute(&new, &params(&columns)).await {
+            Ok(_) => Ok(jobs.iter().map(|job| Enqueued { id: job.id, created: true }).collect()),
+            // One of them exists already, which is rare.
+            Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => store_jobs(hot, &jobs).await,
+            Err(error) => Err(Failure::of_commit(error)),
         }
-        // One of them exists already, which is rare: checking for it every time costs a third more.
-        let known = hot.prepared(insert_sql!("on conflict do nothing", "true")).await?;
-        let rows = hot.client.query(&known, &params(&columns)).await.map_err(Failure::of_commit)?;
-        // An id twice in one group: the first made the job.
-        let mut created = rows.iter().map(job_id).collect::<failure::Result<HashSet<JobId>>>()?;
-        Ok(jobs.iter().map(|job| Enqueued { id: job.id, created: created.remove(&job.id) }).collect())
     }
 
     async fn run_apart(&self, hot: &mut Hot, items: &[Plain], calls: &[Range<usize>]) -> Option<Apart<Enqueued>> {
@@ -93,10 +121,7 @@ impl Work for CarefulInsert {
     }
 
     async fn run(&self, hot: &mut Hot, jobs: &[NewJob]) -> failure::Result<Vec<Enqueued>> {
-        let statement = hot.prepared(store_jobs_sql()).await?;
-        let columns = careful_columns(&jobs.iter().collect::<Vec<_>>());
-        let rows = hot.client.query(&statement, &params(&columns)).await.map_err(Failure::of_commit)?;
-        rows.iter().map(enqueued).collect()
+        store_jobs(hot, &jobs.iter().collect::<Vec<_>>()).await
     }
 
     async fn run_apart(&self, hot: &mut Hot, jobs: &[NewJob], calls: &[Range<usize>]) -> Option<Apart<Enqueued>> {
@@ -106,6 +131,13 @@ impl Work for CarefulInsert {
     fn found_locked(&self, jobs: &[NewJob]) {
         self.locked.remember(jobs);
     }
+}
+
+/// Stores jobs with all checks, all or nothing.
+async fn store_jobs(hot: &mut Hot, jobs: &[&NewJob]) -> failure::Result<Vec<Enqueued>> {
+    let statement = hot.prepared(store_jobs_sql()).await?;
+    let rows = hot.client.query(&statement, &params(&careful_columns(jobs))).await.map_err(Failure::of_commit)?;
+    rows.iter().map(enqueued).collect()
 }
 
 /// Stores the jobs of several calls in one statement, which commits the calls without conflicts.
@@ -148,7 +180,7 @@ fn columns<'j>(jobs: &[&'j NewJob]) -> Vec<Column<'j>> {
         column(jobs, |job| i16::from(job.definition.priority.code())),
         column(jobs, |job| job.definition.document()),
         column(jobs, |job| job.definition.args.as_str()),
-        column(jobs, |job| array_text(&job.definition.search_keys())),
+        column(jobs, |job| array_text(&job.search_keys())),
         column(jobs, |job| micros(job.created_at)),
         column(jobs, |job| job.run_at.map(micros)),
     ]
@@ -178,7 +210,7 @@ fn array_text(texts: &[String]) -> Option<String> {
 pub(super) fn check(jobs: &[NewJob]) -> Result<(), Invalid> {
     for job in jobs {
         check_exact("uniqueKey", job.definition.unique_key.as_deref())?;
-        for key in job.definition.search_keys() {
+        for key in job.search_keys() {
             check_exact("searchKeys", Some(&key))?;
         }
     }
@@ -206,7 +238,42 @@ pub(super) async fn way(ways: &Ways, names: &Names, jobs: Vec<NewJob>) -> Result
 
 #[cfg(test)]
 mod tests {
+    use convoke_core::jobs::{JobSpec, Priority, RetrySettings};
+    use convoke_core::{JobId, JobType};
+    use jiff::Timestamp;
+    use uuid::Uuid;
+
     use super::*;
+
+    fn plain(queue: i32, priority: Priority, second: i64, run_at: Option<i64>) -> Plain {
+        let at = |second| Timestamp::from_second(second).expect("in range");
+        let spec = JobSpec::new(JobType::new("t").expect("a name"));
+        let mut job = spec.into_job(JobId(Uuid::nil()), at(second), &RetrySettings::default()).expect("valid");
+        job.definition.priority = priority;
+        job.run_at = run_at.map(at);
+        Plain { job, ids: (queue, 1) }
+    }
+
+    #[test]
+    fn pending_jobs_of_a_queue_and_priority_share_a_pack_in_the_order_of_dispatch() {
+        let (normal, high) = (Priority::Normal, Priority::High);
+        let items = [
+            plain(1, normal, 5, None),
+            plain(2, normal, 5, None),
+            plain(1, normal, 3, None),
+            plain(1, high, 5, None),
+            plain(1, normal, 5, Some(9)),
+            plain(1, normal, 5, Some(9)),
+            plain(1, normal, 5, Some(2)),
+        ];
+        let (divided, packs) = places(&items);
+        let places: Vec<_> = divided.iter().map(|place| (place.pack, place.place)).collect();
+        assert_eq!(places, [(1, 1), (5, 0), (1, 0), (4, 0), (2, 0), (3, 0), (1, 2)]);
+        assert_eq!(packs, 5, "scheduled jobs are alone");
+        let items: Vec<_> = (0..PACK_MAX as i64 + 1).map(|second| plain(1, normal, second, None)).collect();
+        let (divided, packs) = super::places(&items);
+        assert_eq!((packs, divided[PACK_MAX]), (2, Place { pack: 2, place: 0 }));
+    }
 
     #[test]
     fn an_array_is_written_as_the_server_reads_it() {

@@ -37,6 +37,9 @@ pub(super) trait Work: Send + Sync + 'static {
     /// Returns the approximate number of rows that an item costs.
     fn weight(item: &Self::Item) -> usize;
 
+    /// The port whose verbs these are, in errors.
+    const WHAT: &'static str = "store";
+
     /// How long a statement waits for a lock.
     const LOCK_TIMEOUT: &'static str = "lock_timeout=2000";
 
@@ -75,7 +78,7 @@ impl<W: Work> Lane<W> {
         let (work, waiting) = (Arc::new(work), Arc::new(Mutex::new(waiting)));
         for _ in 0..connections {
             let connected = patiently(Kind::Read, server.hot(flush, W::LOCK_TIMEOUT)).await;
-            let hot = connected.map_err(|failure| failure.into_error("store"))?;
+            let hot = connected.map_err(|failure| failure.into_error(W::WHAT))?;
             let lane_worker = LaneWorker { server: server.clone(), flush, work: Arc::clone(&work), hot: Some(hot) };
             tokio::spawn(lane_worker.serve(Arc::clone(&waiting)));
         }
@@ -87,9 +90,9 @@ impl<W: Work> Lane<W> {
             return Ok(Vec::new());
         }
         let (reply, answer) = oneshot::channel();
-        let stopped = |_| Error::unavailable("store", "the store is closed: its connections have ended");
+        let stopped = |_| Error::unavailable(W::WHAT, "its connections have ended");
         self.calls.send(Call { items, reply }).await.map_err(stopped)?;
-        answer.await.map_err(|_| Error::unknown("store", "the connection ended before the reply"))?
+        answer.await.map_err(|_| Error::unknown(W::WHAT, "the connection ended before the reply"))?
     }
 }
 
@@ -139,7 +142,7 @@ impl<W: Work> LaneWorker<W> {
                 }
                 let mut replies = replies.into_iter().map(|(_, reply)| reply);
                 let first = replies.next();
-                let error = failure.into_error("store");
+                let error = failure.into_error(W::WHAT);
                 for reply in replies {
                     let _ = reply.send(Err(error.clone()));
                 }
@@ -155,13 +158,13 @@ impl<W: Work> LaneWorker<W> {
         let answers = match self.attempt_apart(items, &ranges).await {
             Some(Ok(answers)) => answers,
             Some(Err(failure)) => {
-                let error = failure.into_error("store");
+                let error = failure.into_error(W::WHAT);
                 return replies.into_iter().for_each(|(_, reply)| drop(reply.send(Err(error.clone()))));
             }
             None => {
                 for (range, reply) in replies {
                     let answer = self.attempt(&items[range]).await;
-                    let _ = reply.send(answer.map_err(|failure| failure.into_error("store")));
+                    let _ = reply.send(answer.map_err(|failure| failure.into_error(W::WHAT)));
                 }
                 return;
             }
@@ -170,7 +173,7 @@ impl<W: Work> LaneWorker<W> {
             if answer.as_ref().is_err_and(Failure::is_locked) {
                 self.work.found_locked(&items[range]);
             }
-            let _ = reply.send(answer.map_err(|failure| failure.into_error("store")));
+            let _ = reply.send(answer.map_err(|failure| failure.into_error(W::WHAT)));
         }
     }
 

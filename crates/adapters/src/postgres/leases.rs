@@ -1,13 +1,15 @@
 //! Leases as rows, by the server's clock.
 //!
 //! They use no session locks, which a pooler or a reconnect would drop. They have connections of their own, so that a
-//! busy store cannot delay a renewal until the lease is lost.
+//! busy store cannot delay a renewal until the lease is lost. A resignation is notified by `NOTIFY`, in its own
+//! transaction.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::ports::Leases;
 use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
+use convoke_core::ports::{Leases, Resignations};
 use convoke_core::{Epoch, Error, Result};
 use deadpool_postgres::Client;
 use tokio_postgres::Row;
@@ -15,6 +17,7 @@ use tokio_postgres::Row;
 use super::epoch;
 use super::failure::{self, Failure};
 use super::migrate::migrate;
+use super::resignations::ResignationListener;
 use super::rows::{check_exact, get, number};
 use super::server::{Flush, Server, Ways, lent};
 use crate::statement::sql;
@@ -24,6 +27,9 @@ const CONNECTIONS: usize = 2;
 #[derive(Clone)]
 pub struct PostgresLeases {
     ways: Ways,
+    server: Server,
+    /// The connection of the watches. It is made for the first one.
+    listener: Arc<OnceLock<ResignationListener>>,
 }
 
 impl PostgresLeases {
@@ -37,7 +43,7 @@ impl PostgresLeases {
     pub(super) async fn of(server: &Server) -> Result<Self> {
         let mut ways = server.pool(CONNECTIONS, Flush::Now).await?;
         ways.what = "leases";
-        Ok(PostgresLeases { ways })
+        Ok(PostgresLeases { ways, server: server.clone(), listener: Arc::default() })
     }
 }
 
@@ -91,6 +97,16 @@ async fn roster(db: &Client, namespace: &str) -> failure::Result<Vec<String>> {
     db.query(&statement, &[&namespace]).await?.iter().map(|row| get(row, "member")).collect()
 }
 
+async fn namespaces(db: &Client, limit: usize) -> failure::Result<Vec<String>> {
+    let select = "select namespace from convoke_leases where expires_at > clock_timestamp()
+                  union
+                  select namespace from convoke_members where expires_at > clock_timestamp()
+                  order by 1 limit $1";
+    let statement = db.prepare_cached(select).await?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    db.query(&statement, &[&limit]).await?.iter().map(|row| get(row, "namespace")).collect()
+}
+
 async fn read(db: &Client, namespace: &str) -> failure::Result<Option<Lease>> {
     check([namespace, ""])?;
     let statement = db
@@ -139,9 +155,7 @@ async fn published(db: &Client, namespace: &str) -> failure::Result<Option<Strin
 async fn resign(db: &Client, namespace: &str, holder: &str, epoch: Epoch) -> failure::Result<()> {
     check([namespace, holder])?;
     let Ok(epoch) = epoch_number(epoch) else { return Ok(()) };
-    let resign =
-        "update convoke_leases set expires_at = '-infinity' where namespace = $1 and holder = $2 and epoch = $3";
-    let statement = db.prepare_cached(resign).await?;
+    let statement = db.prepare_cached(sql!(include_str!("sql/resign.sql"))).await?;
     db.execute(&statement, &[&namespace, &holder, &epoch]).await.map_err(Failure::of_commit)?;
     Ok(())
 }
@@ -176,6 +190,10 @@ impl Leases for PostgresLeases {
         lent!(Read, &self.ways, |db| roster(db, namespace))
     }
 
+    async fn namespaces(&self, limit: usize) -> Result<Option<Vec<String>>> {
+        lent!(Read, &self.ways, |db| namespaces(db, limit)).map(Some)
+    }
+
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
         lent!(Read, &self.ways, |db| read(db, namespace))
     }
@@ -190,6 +208,11 @@ impl Leases for PostgresLeases {
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
         lent!(Write, &self.ways, |db| resign(db, namespace, holder, epoch))
+    }
+
+    fn watch_resignations(&self, namespace: &str) -> Box<dyn Resignations> {
+        let listener = self.listener.get_or_init(|| ResignationListener::start(self.server.clone()));
+        Box::new(listener.watch(namespace))
     }
 
     async fn ping(&self) -> Result<()> {

@@ -6,15 +6,18 @@
 use std::collections::HashMap;
 
 use convoke_core::jobs::Status;
-use convoke_core::jobs::listing::{Condition, Cursor, Path, RANGES_MAX, ROWS_READ_MAX, paths};
+use convoke_core::jobs::listing::{Condition, Cursor, PREFIX_TYPES_MAX, Path, RANGES_MAX, ROWS_READ_MAX, paths};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{JobPage, JobQuery};
 use deadpool_postgres::{Client, Transaction};
-use tokio_postgres::IsolationLevel;
+use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
+use tokio_postgres::{IsolationLevel, Row};
 
+use super::cancel::JOB;
 use super::failure::Result;
-use super::rows::{code, get, job, wide};
+use super::rows::{code, get, job, micros, wide};
+use super::runs::FLIGHT;
 use crate::statement::{compose, sql};
 
 pub(super) async fn list(db: &mut Client, query: &JobQuery) -> Result<JobPage> {
@@ -29,14 +32,16 @@ pub(super) async fn list(db: &mut Client, query: &JobQuery) -> Result<JobPage> {
 
 async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<JobPage> {
     let Some(wanted) = Wanted::resolve(db, query).await? else { return Ok(JobPage::default()) };
+    let before = before.min(wanted.span.before);
     let most = query.limit.clamp(1, PAGE_MAX);
     let (mut seqs, next) = match choose(db, query, &wanted).await? {
         Route::Walk(jobs) => walk(db, &wanted, jobs, before, most).await?,
         Route::Gather => gather(db, &wanted, before, most).await?,
+        Route::Types => of_types(db, &wanted, before, most).await?,
         Route::Finished(ranges) => finished(db, &wanted, &ranges, before, most).await?,
     };
     seqs.truncate(most);
-    let select = sql!(include_str!("sql/jobs_by_seq.sql"), job = include_str!("sql/job.sql"));
+    let select = sql!(include_str!("sql/jobs_by_seq.sql"), job = &*JOB);
     let rows = db.query(&db.prepare_cached(select).await?, &[&seqs, &wide(PAGE_BYTES_MAX)]).await?;
     // A page that reached its limit in bytes ends early.
     let next = seqs.get(rows.len()).map(|seq| seq + 1).or(next);
@@ -50,9 +55,42 @@ async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<Job
 struct Wanted<'q> {
     queue: Option<i32>,
     job_type: Option<i32>,
+    /// The type, or those that begin with the prefix of the query.
+    types: Option<Vec<i32>>,
     statuses: &'q [Status],
     keys: Vec<String>,
+    span: Span,
 }
+
+/// Where the jobs of a query by time are.
+struct Span {
+    /// The lowest number to read.
+    floor: i64,
+    /// The number to begin below.
+    before: i64,
+    /// The times of the query: from the first on, before the second.
+    from: i64,
+    until: i64,
+}
+
+impl Span {
+    async fn of(db: &Transaction<'_>, query: &JobQuery) -> Result<Self> {
+        let first_created = async |at: Option<Timestamp>| -> Result<Option<i64>> {
+            let Some(at) = at else { return Ok(None) };
+            let statement = db.prepare_cached(FIRST_CREATED).await?;
+            get(&db.query_one(&statement, &[&micros(at)]).await?, "seq")
+        };
+        let (from, until) = query.times_read();
+        Ok(Span {
+            floor: first_created(from).await?.unwrap_or(i64::MIN),
+            before: first_created(until).await?.unwrap_or(i64::MAX),
+            from: query.created_from.map_or(i64::MIN, micros),
+            until: query.created_until.map_or(i64::MAX, micros),
+        })
+    }
+}
+
+pub(super) const FIRST_CREATED: &str = include_str!("sql/first_created.sql");
 
 impl<'q> Wanted<'q> {
     /// `None` if a name is unknown, or a key is a text that cannot be stored: nothing can match.
@@ -61,7 +99,8 @@ impl<'q> Wanted<'q> {
             let statement = db.prepare_cached(sql).await?;
             db.query_opt(&statement, &[&name]).await?.map(|row| get(&row, "id")).transpose()
         };
-        let mut wanted = Wanted { queue: None, job_type: None, statuses: &query.statuses, keys: query.search_keys() };
+        let (statuses, keys, span) = (&query.statuses, query.search_keys(), Span::of(db, query).await?);
+        let mut wanted = Wanted { queue: None, job_type: None, types: None, statuses, keys, span };
         if wanted.keys.iter().any(|key| key.contains('\0')) {
             return Ok(None);
         }
@@ -76,8 +115,26 @@ impl<'q> Wanted<'q> {
             if wanted.job_type.is_none() {
                 return Ok(None);
             }
+            wanted.types = wanted.job_type.map(|job_type| vec![job_type]);
+        }
+        if let Some(prefix) = &query.type_prefix {
+            if prefix.contains('\0') {
+                return Ok(None);
+            }
+            let types = types(db, prefix).await?;
+            let both = |own: Vec<i32>| own.into_iter().filter(|id| types.contains(id)).collect();
+            let types = wanted.types.take().map_or_else(|| types.clone(), both);
+            if types.is_empty() {
+                return Ok(None);
+            }
+            wanted.types = Some(types);
         }
         Ok(Some(wanted))
+    }
+
+    /// Returns whether the rows of the jobs must be read to know whether they match.
+    fn has_more_filters(&self) -> bool {
+        self.types.is_some() || (self.span.from, self.span.until) != (i64::MIN, i64::MAX)
     }
 
     fn wants(&self, status: Status) -> bool {
@@ -98,6 +155,8 @@ impl<'q> Wanted<'q> {
 enum Route {
     /// Walks down an index of these jobs, from below the first parameter.
     Walk(&'static str),
+    /// Walks down the index of each type.
+    Types,
     Gather,
     Finished(Vec<(Status, i32)>),
 }
@@ -107,13 +166,24 @@ pub(super) const JOBS_OF_KEY: &str = "convoke_job_keys k \
      cross join lateral (select * from convoke_jobs j where j.seq = k.seq offset 0) j \
      where k.key = ($5::text[])[1]";
 
+pub(super) const JOBS_OF_TYPE: &str = "convoke_jobs j where j.type_id = ($4::int[])[1]";
+
+/// Returns the types whose names begin with `prefix`.
+async fn types(db: &Transaction<'_>, prefix: &str) -> Result<Vec<i32>> {
+    // Names are text in UTF-8 and compared by bytes: no character is above the last code point.
+    let select = "select id from convoke_types where name >= $1 and name < $1 || U&'\\+10FFFF' limit $2";
+    let statement = db.prepare_cached(select).await?;
+    let rows = db.query(&statement, &[&prefix, &wide(PREFIX_TYPES_MAX)]).await?;
+    rows.iter().map(|row| get(row, "id")).collect()
+}
+
 async fn choose(db: &Transaction<'_>, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Route> {
     for (path, condition) in paths(query) {
         match path {
             Path::Key => return Ok(Route::Walk(JOBS_OF_KEY)),
             Path::Type => {
                 if condition == Condition::Always || is_rare_type(db, wanted.job_type).await? {
-                    return Ok(Route::Walk("convoke_jobs j where j.type_id = $4"));
+                    return Ok(Route::Walk(JOBS_OF_TYPE));
                 }
             }
             Path::Ended if wanted.wants(Status::Completed) => {}
@@ -126,6 +196,11 @@ async fn choose(db: &Transaction<'_>, query: &JobQuery, wanted: &Wanted<'_>) -> 
             Path::Statuses => {
                 if are_few(db, wanted).await? {
                     return Ok(Route::Gather);
+                }
+            }
+            Path::Types => {
+                if wanted.types.as_ref().is_some_and(|types| types.len() <= RANGES_MAX) {
+                    return Ok(Route::Types);
                 }
             }
             Path::Queue => return Ok(Route::Walk("convoke_jobs j where j.queue_id = $3")),
@@ -170,22 +245,22 @@ async fn finished_ranges(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Ve
 
 pub(super) fn walk_sql(jobs: &str) -> String {
     let seq = if jobs == JOBS_OF_KEY { "k.seq" } else { "j.seq" };
-    compose(include_str!("sql/scan_jobs.sql"), &[("jobs", jobs), ("seq", seq)])
+    let matches = compose(include_str!("sql/matches.sql"), &[("flight", FLIGHT)]);
+    compose(include_str!("sql/scan_jobs.sql"), &[("jobs", jobs), ("seq", seq), ("matches", &matches)])
+}
+
+pub(super) fn types_sql() -> String {
+    let matches = compose(include_str!("sql/matches.sql"), &[("flight", FLIGHT)]);
+    compose(include_str!("sql/scan_types.sql"), &[("matches", &matches)])
 }
 
 /// The jobs found, and where the next page begins.
 type Found = (Vec<i64>, Option<i64>);
 
 async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, jobs: &str, before: i64, most: usize) -> Result<Found> {
-    let states: Option<Vec<i16>> =
-        (!wanted.statuses.is_empty()).then(|| wanted.statuses.iter().map(|status| status.code().into()).collect());
-    let statement = db.prepare_cached(&walk_sql(jobs)).await?;
-    let (look, rows_max) = (wide(ROWS_READ_MAX), wide(most + 1));
-    let params: [&(dyn ToSql + Sync); 7] =
-        [&before, &look, &wanted.queue, &wanted.job_type, &wanted.keys, &states, &rows_max];
     let mut seqs = Vec::new();
     let mut next = None;
-    for row in db.query(&statement, &params).await? {
+    for row in scan(db, wanted, &walk_sql(jobs), (before, ROWS_READ_MAX, most)).await? {
         let (seq, matches, is_last): (i64, bool, bool) =
             (get(&row, "seq")?, get(&row, "matches")?, get(&row, "is_last")?);
         if matches && seqs.len() == most {
@@ -202,13 +277,59 @@ async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, jobs: &str, before: i64
     Ok((seqs, next))
 }
 
+/// Runs one of the statements that read jobs and return whether they match: at most so many, below a number.
+async fn scan(
+    db: &Transaction<'_>,
+    wanted: &Wanted<'_>,
+    sql: &str,
+    (before, look, most): (i64, usize, usize),
+) -> Result<Vec<Row>> {
+    let states: Option<Vec<i16>> =
+        (!wanted.statuses.is_empty()).then(|| wanted.statuses.iter().map(|status| status.code().into()).collect());
+    let statement = db.prepare_cached(sql).await?;
+    let Span { floor, from, until, .. } = &wanted.span;
+    let params: [&(dyn ToSql + Sync); 10] = [
+        &before,
+        &wide(look),
+        &wanted.queue,
+        &wanted.types,
+        &wanted.keys,
+        &states,
+        &wide(most + 1),
+        floor,
+        from,
+        until,
+    ];
+    Ok(db.query(&statement, &params).await?)
+}
+
+async fn of_types(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: usize) -> Result<Found> {
+    let share = ROWS_READ_MAX / wanted.types.as_ref().map_or(1, |types| types.len().max(1));
+    let rows = scan(db, wanted, &types_sql(), (before, share, most)).await?;
+    merge(&rows, share, most)
+}
+
 async fn gather(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: usize) -> Result<Found> {
     let statement = db.prepare_cached(&of_waiting(include_str!("sql/list_by_status.sql"), wanted)).await?;
     let [pending, scheduled, dispatched, running] =
         [Status::Pending, Status::Scheduled, Status::Dispatched, Status::Running].map(|status| wanted.wants(status));
     let (ended, rows_max) = (wanted.ended_codes(), wide(most + 1));
-    let params: [&(dyn ToSql + Sync); 9] =
-        [&wanted.queue, &pending, &scheduled, &dispatched, &running, &ended, &before, &wanted.job_type, &rows_max];
+    let (filters, Span { floor, from, until, .. }) = (wanted.has_more_filters(), &wanted.span);
+    let params: [&(dyn ToSql + Sync); 13] = [
+        &wanted.queue,
+        &pending,
+        &scheduled,
+        &dispatched,
+        &running,
+        &ended,
+        &before,
+        &wanted.types,
+        &rows_max,
+        &filters,
+        floor,
+        from,
+        until,
+    ];
     let rows = db.query(&statement, &params).await?;
     let seqs = rows.iter().map(|row| get(row, "seq")).collect::<Result<Vec<i64>>>()?;
     let next = seqs.get(most).map(|seq| seq + 1);
@@ -227,16 +348,23 @@ async fn finished(
     if ranges.is_empty() {
         return Ok((Vec::new(), None));
     }
-    // If no type is requested, every row of a range is found.
+    // If nothing more is requested, every row of a range is found.
+    let (filters, Span { floor, from, until, .. }) = (wanted.has_more_filters(), &wanted.span);
     let share = ROWS_READ_MAX / ranges.len();
-    let share = if wanted.job_type.is_some() { share } else { share.min(most + 1) };
+    let share = if filters { share } else { share.min(most + 1) };
     let states: Vec<i16> = ranges.iter().map(|(state, _)| state.code().into()).collect();
     let queues: Vec<i32> = ranges.iter().map(|(_, queue)| *queue).collect();
     let statement = db.prepare_cached(sql!(include_str!("sql/finished.sql"))).await?;
-    let rows = db.query(&statement, &[&states, &queues, &before, &wide(share), &wanted.job_type]).await?;
+    let params: [&(dyn ToSql + Sync); 9] =
+        [&states, &queues, &before, &wide(share), &wanted.types, &filters, floor, from, until];
+    merge(&db.query(&statement, &params).await?, share, most)
+}
+
+/// Merges what was read of ranges, of each at most `share` rows with the columns `ord`, `seq` and `matches`.
+fn merge(rows: &[Row], share: usize, most: usize) -> Result<Found> {
     let mut looked: HashMap<i64, (usize, i64)> = HashMap::new();
     let mut found: Vec<i64> = Vec::new();
-    for row in &rows {
+    for row in rows {
         let (range, seq): (i64, i64) = (get(row, "ord")?, get(row, "seq")?);
         let entry = looked.entry(range).or_insert((0, i64::MAX));
         *entry = (entry.0 + 1, entry.1.min(seq));

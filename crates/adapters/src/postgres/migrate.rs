@@ -17,7 +17,7 @@ use super::url::quote;
 use crate::statement::{build, build_with};
 
 /// Applied in order, once each.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_tables.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_tables.sql"), include_str!("migrations/0002_bus.sql")];
 
 const FUNCTIONS: &str = concat!(include_str!("functions/store.sql"), include_str!("functions/enqueue.sql"));
 

@@ -1,4 +1,4 @@
-//! PostgreSQL: the store and the leases of a cluster.
+//! PostgreSQL: the store, the leases and the bus of a cluster.
 //!
 //! Acknowledged writes are committed and flushed. Bookkeeping (dispatches, promotions, heartbeats, cleaning up) is
 //! committed without waiting for the disk: the log is written in order, so a later acknowledged write implies it.
@@ -9,9 +9,10 @@
 //! and the duties of the node each have their own, so that a flood of requests of one kind delays only requests of that
 //! kind.
 //!
-//! The table that holds a job shows its phase: `convoke_waiting` if it waits, `convoke_runs` if it is in flight,
-//! `convoke_ended` if it has ended. Its own row is written at its insertion and at its end, and the columns that change
-//! then are not indexed.
+//! A job's own row is written at its insertion and at its end, and the columns that change then are not indexed. What it
+//! does in between is in other tables, many jobs to a row: those that wait in `convoke_waiting`, runs as they were
+//! dispatched in `convoke_flights`. A run to which anything but its completion happens, or that lasts, gets a row of its
+//! own in `convoke_runs`. The migration has a comment on every table, decision 27 the reasons.
 //!
 //! All connections are opened at the start, and there are never more. They prepare their statements once and keep
 //! settings of their session: a pooler in between must bind a session to a client.
@@ -20,6 +21,8 @@
 //! All connections reconnect by themselves.
 
 mod apply_reports;
+mod audit;
+mod bus;
 mod cancel;
 mod counts;
 mod dispatch;
@@ -41,6 +44,7 @@ mod outcome;
 pub mod plans;
 mod queues;
 mod record;
+mod resignations;
 mod retention;
 mod roster;
 mod rows;
@@ -57,6 +61,7 @@ use std::sync::Arc;
 use convoke_core::jobs::RetrySettings;
 use convoke_core::{Error, Result};
 
+pub use bus::PostgresBus;
 use dispatch::DispatchWork;
 pub use enqueue::enqueue_in;
 use insert::{CarefulInsert, PlainInsert};

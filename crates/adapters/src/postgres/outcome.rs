@@ -10,21 +10,17 @@ use super::failure::{self, Failure};
 use super::rows::{micros, wide};
 use super::server::Hot;
 use super::sql::{Column, column, params};
-use crate::statement::{self, compose, sql};
+use crate::statement::sql;
 
-/// Returns the part of a statement that ends the runs of reports.
-pub(super) fn over_sql(claim: &str, returned: &str) -> String {
-    compose(include_str!("sql/end_run.sql"), &[("claim", claim), ("returned", returned)])
-}
-
-static OVER: statement::Statement = statement::Statement::new(|| over_sql("true", "s.*, r.attempt, r.dispatched_at"));
+/// The part of a statement that ends the runs of reports.
+const OVER: &str = include_str!("sql/end_run.sql");
 
 pub(super) fn finish_sql() -> &'static str {
-    sql!(include_str!("sql/finish.sql"), over = &*OVER)
+    sql!(include_str!("sql/finish.sql"), over = OVER)
 }
 
 pub(super) fn again_sql() -> &'static str {
-    sql!(include_str!("sql/retry.sql"), over = &*OVER)
+    sql!(include_str!("sql/retry.sql"), over = OVER)
 }
 
 /// Writes and commits: one statement for each kind of write, sent together.

@@ -2,7 +2,7 @@
 
 use convoke_core::ports::store::InFlightFilter;
 
-use super::{dispatch, list, outcome, record, runs};
+use super::{cancel, dispatch, list, outcome, record, runs};
 use crate::statement::sql;
 
 /// Returns a statement by the name of its file.
@@ -14,11 +14,14 @@ pub fn of(file: &str) -> String {
         "again" => outcome::again_sql().to_owned(),
         "note" => sql!(include_str!("sql/update_run.sql")).to_owned(),
         "runs_to_record" => sql!(include_str!("sql/runs_to_record.sql")).to_owned(),
+        "give_rows" => runs::give_rows_sql().to_owned(),
         "holders" => sql!(include_str!("sql/holders.sql")).to_owned(),
-        "cancel" => sql!(include_str!("sql/cancel.sql")).to_owned(),
+        "cancel" => cancel::cancel_sql().to_owned(),
         "delete_jobs" => sql!(include_str!("sql/delete_jobs.sql")).to_owned(),
         // Down the index of search keys.
         "walk" => list::walk_sql(list::JOBS_OF_KEY),
+        "first_created" => list::FIRST_CREATED.to_owned(),
+        "finished" => sql!(include_str!("sql/finished.sql")).to_owned(),
         unknown => panic!("{unknown} is not among the statements whose plans are tested"),
     }
 }

@@ -14,15 +14,15 @@ use convoke_core::jobs::{Claim, Documents, Outcome, RunReport, Status};
 use convoke_core::ports::store::{Change, Recorded};
 use convoke_core::{Error, JobId, Json, WorkerId};
 
-use super::apply_reports::apply_reports;
+use super::apply_reports::{apply_reports, give_rows};
 use super::epoch::FENCE;
 use super::failure::{self, Failure};
 use super::lane::{BYTES_PER_WEIGHT, Work};
-use super::outcome::over_sql;
 use super::rows::{definition, get, instant, instant_option, micros, places, readable, small};
+use super::runs::FLIGHT;
 use super::server::Hot;
 use super::sql::{column, params};
-use crate::statement::{Statement, sql};
+use crate::statement::sql;
 
 pub(super) struct RecordWork;
 
@@ -90,40 +90,41 @@ pub(super) fn readable_reports(mut reports: Vec<RunReport>) -> Vec<RunReport> {
 }
 
 async fn end_as_leader(hot: &mut Hot, fence: Fence, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
-    let fenced = || Failure::from(Error::Fenced { what: "judge" });
+    let fenced = || Failure::from(Error::Fenced { what: "end_as_leader" });
     let epoch = i64::try_from(fence.epoch().0).map_err(|_| fenced())?;
     let statement = hot.prepared(FENCE).await?;
+    let all: Numbered<'_> = reports.iter().enumerate().collect();
+    give_rows(hot, &all).await?;
     hot.client.batch_execute("begin").await?;
     hot.client.query_opt(&statement, &[&epoch]).await?.ok_or_else(fenced)?;
-    let all: Numbered<'_> = reports.iter().enumerate().collect();
     let mut answers = vec![None; reports.len()];
     apply_reports(hot, Source::Leader, &all, &mut answers).await?;
     Ok(answers.into_iter().map(|answer| answer.unwrap_or(Recorded::Stale)).collect())
 }
 
+/// The fast path commits by itself, and so do the rows that runs get: a statement that finds a job's row changed keeps it
+/// locked, and a transaction that went on to lock runs could meet one that has locked these runs and wants the job.
 async fn record(hot: &mut Hot, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
     let mut answers = vec![None; reports.len()];
     let (simple, mut rest) = split(reports);
-    // Completions alone are a statement that commits by itself.
-    let alone = rest.is_empty();
-    if !alone {
-        hot.client.batch_execute("begin").await?;
-    }
-    if !simple.is_empty() {
-        let completed = complete(hot, &simple, &mut answers).await;
-        completed.map_err(|failure| if alone { doubtful(failure) } else { failure })?;
+    let is_begun = !simple.is_empty();
+    if is_begun {
+        complete(hot, &simple, &mut answers).await.map_err(doubtful)?;
         rest.extend(simple.into_iter().filter(|(at, _)| answers[*at].is_none()));
         rest.sort_unstable_by_key(|(at, _)| *at);
     }
     if !rest.is_empty() {
-        if alone {
-            // The others are recorded already: whatever fails from here on, something has happened.
-            hot.client.batch_execute("begin").await.map_err(Failure::of_commit)?;
-        }
-        let applied = apply_reports(hot, Source::Run, &rest, &mut answers).await;
-        applied.map_err(|failure| if alone { doubtful(failure) } else { failure })?;
+        let applied = apply(hot, &rest, &mut answers).await;
+        // Some are recorded already: whatever fails here, something has happened.
+        applied.map_err(|failure| if is_begun { doubtful(failure) } else { failure })?;
     }
     Ok(answers.into_iter().map(|answer| answer.unwrap_or(Recorded::Stale)).collect())
+}
+
+async fn apply(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
+    give_rows(hot, reports).await?;
+    hot.client.batch_execute("begin").await?;
+    apply_reports(hot, Source::Run, reports, answers).await
 }
 
 fn doubtful(failure: Failure) -> Failure {
@@ -145,27 +146,14 @@ fn split(reports: &[RunReport]) -> (Numbered<'_>, Numbered<'_>) {
     })
 }
 
-/// The values of a completed run: those of the report if it has them, else the run's own.
-const COMPLETED: &str = "
-    s.job, r.id, r.execution_id, r.attempt, r.due_at, r.dispatched_at, r.log_seq, s.at, s.result,
-    r.started_at is not null as ran,
-    coalesce(r.started_at, s.started_at) as started_at,
-    coalesce(s.worker, r.worker) as worker,
-    coalesce(s.owner, r.owner) as owner,
-    coalesce(s.progress, r.progress) as progress,
-    case when s.progress is null then r.progress_message else s.progress_message end as progress_message,
-    r.by_channel or s.by_channel as by_channel";
-
 pub(super) fn complete_sql() -> &'static str {
-    static OVER: Statement =
-        Statement::new(|| over_sql("(not s.if_free or r.owner is null or r.owner = s.owner)", COMPLETED));
-    sql!(include_str!("sql/complete.sql"), [("over", &*OVER)])
+    sql!(include_str!("sql/complete.sql"), flight = FLIGHT)
 }
 
 places!(Completed { id, document, attempt, due_at, started_at });
 
 /// Records completions with one statement, as [`RunState::apply`](convoke_core::jobs::run_state::RunState::apply)
-/// would. Runs that are not in flight, or are not the claimant's, have no result yet.
+/// would. Runs that are not as they were dispatched, or are not the claimant's, have no result yet.
 async fn complete(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
     let statement = hot.prepared(complete_sql()).await?;
     // In one order, so that two calls that end the same runs cannot deadlock.

@@ -42,17 +42,16 @@ pub(super) async fn mark_cleaned(
 pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, rows_max: usize) -> Result<Expired> {
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "expire").await?;
-    let kinds = [
-        (Status::Completed, cutoffs.completed),
-        (Status::Cancelled, cutoffs.cancelled),
-        (Status::Failed, cutoffs.dead),
-        (Status::TimedOut, cutoffs.dead),
-    ];
-    let statement = transaction.prepare_cached(sql!(include_str!("sql/expired.sql"))).await?;
-    let mut ended: Vec<Ended> = Vec::new();
+    // One more than can be deleted shows whether there are more.
+    let most = rows_max.saturating_add(1);
+    let completed = transaction.prepare_cached(include_str!("sql/expired_completed.sql")).await?;
+    let rows = transaction.query(&completed, &[&micros(cutoffs.completed), &wide(most)]).await?;
+    let mut ended = rows.iter().map(read_ended).collect::<Result<Vec<Ended>>>()?;
+    let statement = transaction.prepare_cached(include_str!("sql/expired.sql")).await?;
+    let kinds =
+        [(Status::Cancelled, cutoffs.cancelled), (Status::Failed, cutoffs.dead), (Status::TimedOut, cutoffs.dead)];
     for (kind, cutoff) in kinds {
-        // One more than can be deleted shows whether there are more.
-        let left = wide(rows_max.saturating_add(1).saturating_sub(ended.len()));
+        let left = wide(most.saturating_sub(ended.len()));
         for row in transaction.query(&statement, &[&i16::from(kind.code()), &micros(cutoff), &left]).await? {
             ended.push(read_ended(&row)?);
         }
@@ -70,13 +69,16 @@ pub(super) async fn expire(db: &mut Client, fence: Fence, cutoffs: Cutoffs, rows
 pub(super) struct Ended {
     seq: i64,
     rows: Rows,
+    /// The row of completed jobs that has it, if it completed.
+    batch: Option<i64>,
 }
 
-/// Reads the columns `seq`, `log_seq` and `superseded`.
+/// Reads the columns `seq`, `log_seq`, `superseded` and `batch`.
 pub(super) fn read_ended(row: &Row) -> Result<Ended> {
     Ok(Ended {
         seq: get(row, "seq")?,
         rows: Rows { log_lines: number(row, "log_seq")?, runs: small(row, "superseded")?.into() },
+        batch: get(row, "batch")?,
     })
 }
 
@@ -115,9 +117,10 @@ async fn delete_jobs(transaction: &Transaction<'_>, ended: &[Ended], latest: i64
     }
     let statement = transaction.prepare_cached(sql!(include_str!("sql/delete_jobs.sql"))).await?;
     let seqs: Vec<i64> = ended.iter().map(|ended| ended.seq).collect();
+    let batches: Vec<i64> = ended.iter().filter_map(|ended| ended.batch).collect();
     let mut moves = Moves::default();
     let mut deleted = 0;
-    for row in transaction.query(&statement, &[&seqs, &latest]).await? {
+    for row in transaction.query(&statement, &[&seqs, &latest, &batches]).await? {
         let count: i64 = get(&row, "count")?;
         moves.moved(get(&row, "queue_id")?, Some(code(&row, "state", Status::from_code)?), None, count);
         deleted += count;

@@ -127,7 +127,7 @@ pub(super) fn name_option<'r, N>(
     get::<Option<&str>>(row, column)?.map(new).transpose().map_err(|invalid| unreadable(column, invalid))
 }
 
-fn json_option(row: &Row, column: &str) -> Result<Option<Json>> {
+pub(super) fn json_option(row: &Row, column: &str) -> Result<Option<Json>> {
     let text: Option<String> = get(row, column)?;
     text.map(Json::parse).transpose().map_err(|error| unreadable(column, error))
 }

@@ -1,6 +1,7 @@
 //! The leader's view of runs: due, in flight, overdue; and their owners.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::{Documents, JobDefinition, Ownership, Status};
@@ -8,26 +9,68 @@ use convoke_core::ports::store::{
     Handover, Holders, InFlight, InFlightFilter, Overdue, Promoted, Reassign, Reassigned,
 };
 use convoke_core::{JobId, NodeId, QueueName, WorkerId};
-use deadpool_postgres::Client;
+use deadpool_postgres::{Client, GenericClient};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::counts::{self, Moves, SHARED_SLOT};
-use super::epoch::{commit, hold};
+use super::epoch::{commit, fence_number, hold};
 use super::failure::Result;
 use super::rows::{
     code, definition, execution_id, get, instant, instant_option, job_id, micros, name, name_option, number, small,
     wide,
 };
 use super::sql::{column, params};
-use crate::statement::{compose, sql};
+use crate::statement::{Statement, compose, sql};
 
-/// Limit of count changes of applications' transactions that one promotion merges into the slots.
+/// Limit of the rows of counts that one promotion merges.
 const FOLDED_MAX: i64 = 10_000;
 
+/// Limit of the executions by which runs as they were dispatched are searched.
+const NAMED_MAX: usize = 100;
+
+/// The age from which on a run has a row of its own.
+const LASTING: Duration = Duration::from_secs(1);
+
+/// The run of a job as it was dispatched.
+pub(super) const FLIGHT: &str = include_str!("sql/flight.sql");
+
+/// Returns the statement that moves runs of these jobs to `convoke_runs`.
+pub(super) fn give_rows_sql() -> &'static str {
+    static FOUND: Statement = Statement::new(|| compose(include_str!("sql/runs_of_jobs.sql"), &[("flight", FLIGHT)]));
+    sql!(include_str!("sql/give_rows.sql"), found = &*FOUND)
+}
+
+/// Moves runs of an owner, of dispatches before a time, or of these executions to `convoke_runs`.
+async fn give_rows(
+    db: &impl GenericClient,
+    owner: Option<&str>,
+    before: Option<Timestamp>,
+    executions: &[Uuid],
+) -> Result<()> {
+    let give_rows = sql!(include_str!("sql/give_rows.sql"), found = include_str!("sql/runs_of_flights.sql"));
+    let statement = db.prepare_cached(give_rows).await?;
+    db.execute(&statement, &[&owner, &before.map(micros), &executions]).await?;
+    Ok(())
+}
+
+/// Returns the result of a promotion that would change nothing. An idle leader promotes every second, and this is one
+/// statement instead of eight.
+async fn promote_nothing(db: &Client, fence: Fence, now: Timestamp) -> Result<Option<Promoted>> {
+    let statement = db.prepare_cached(include_str!("sql/promote_look.sql")).await?;
+    // Without a row the transaction decides whether the leader is a former one.
+    let Some(row) = db.query_opt(&statement, &[&fence_number(fence, "promote")?]).await? else { return Ok(None) };
+    let next_due_at = instant_option(&row, "next_due_at")?;
+    let is_due = get(&row, "has_work")? || next_due_at.is_some_and(|next| next <= now);
+    Ok((!is_due).then(|| Promoted { next_due_at, ..Promoted::default() }))
+}
+
 pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most: usize) -> Result<Promoted> {
+    if let Some(promoted) = promote_nothing(db, fence, now).await? {
+        return Ok(promoted);
+    }
     let transaction = db.transaction().await?;
     hold(&transaction, fence, "promote").await?;
     let statement = transaction.prepare_cached(sql!(include_str!("sql/promote.sql"))).await?;
@@ -42,6 +85,10 @@ pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most:
     counts::count(&transaction, &moves).await?;
     let statement = transaction.prepare_cached(sql!(include_str!("sql/merge_counts.sql"))).await?;
     transaction.execute(&statement, &[&SHARED_SLOT, &FOLDED_MAX]).await?;
+    let statement = transaction.prepare_cached(include_str!("sql/delete_ended_flights.sql")).await?;
+    transaction.execute(&statement, &[&FOLDED_MAX]).await?;
+    // What was dispatched a while ago and has not ended lasts.
+    give_rows(&transaction, None, Some(now.saturating_sub(LASTING).unwrap_or(Timestamp::MIN)), &[]).await?;
     let next = "select min(due_at) as next_due_at from convoke_waiting where scheduled";
     let next = transaction.query_one(&transaction.prepare_cached(next).await?, &[]).await?;
     promoted.next_due_at = instant_option(&next, "next_due_at")?;
@@ -51,6 +98,10 @@ pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most:
 
 /// Moves the ownership of runs: the present owner is in the `where` of the statement that writes.
 pub(super) async fn reassign(db: &mut Client, changes: &[Reassign]) -> Result<Vec<Reassigned>> {
+    let mut ids: Vec<Uuid> = changes.iter().map(|change| change.job.0).collect();
+    ids.sort_unstable();
+    // Commits by itself, so that no job is locked while runs are.
+    db.execute(&db.prepare_cached(give_rows_sql()).await?, &[&ids]).await?;
     let transaction = db.transaction().await?;
     let write = transaction.prepare_cached(sql!(include_str!("sql/reassign.sql"))).await?;
     let read = "select id, execution_id, owner from convoke_runs where id = any ($1::uuid[])";
@@ -132,6 +183,13 @@ pub(super) async fn in_flight(
     let owner = filter.owner.as_ref().map(NodeId::as_str);
     let (unclaimed, unowned) = (filter.unclaimed_before.map(micros), filter.unowned_before.map(micros));
     let executions: Vec<Uuid> = filter.executions.iter().map(|execution| execution.0).collect();
+    // A run as it was dispatched has no worker and is in no handoff.
+    if after.is_none() && worker.is_none() && !filter.moving {
+        let before = filter.unclaimed_before.into_iter().chain(filter.unowned_before).min();
+        // Each is compared with each run: for many it is less work to move all.
+        let named: &[Uuid] = if executions.len() <= NAMED_MAX { &executions } else { &[] };
+        give_rows(db, owner, before, named).await?;
+    }
     let statement = db.prepare_cached(&in_flight_sql(filter)).await?;
     let params: [&(dyn ToSql + Sync); 9] = [
         &from,
@@ -170,15 +228,15 @@ const RUN: &str = "select r.id, r.execution_id, r.attempt, r.started_at, r.worke
 
 pub(super) async fn holders(db: &Client) -> Result<Holders> {
     let statement = db.prepare_cached(sql!(include_str!("sql/holders.sql"))).await?;
-    let mut holders = Holders::default();
+    let (mut workers, mut owners) = (BTreeSet::new(), BTreeSet::new());
     for row in db.query(&statement, &[]).await? {
         if get(&row, "is_worker")? {
-            holders.workers.push(name(&row, "name", WorkerId::new)?);
+            workers.insert(name(&row, "name", WorkerId::new)?);
         } else {
-            holders.owners.push(name(&row, "name", NodeId::new)?);
+            owners.insert(name(&row, "name", NodeId::new)?);
         }
     }
-    Ok(holders)
+    Ok(Holders { workers: workers.into_iter().collect(), owners: owners.into_iter().collect() })
 }
 
 fn read_run(row: &Row, documents: &mut Documents) -> Result<InFlight> {

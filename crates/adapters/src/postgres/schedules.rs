@@ -111,8 +111,7 @@ async fn tick_one(transaction: &Transaction<'_>, tick: &Tick) -> Result<Ticked> 
     if transaction.execute(&moved, &[&name, &micros(tick.expected), &tick.next_run_at.map(micros)]).await? == 0 {
         return Ok(Ticked::default());
     }
-    let live = "select exists (select 1 from convoke_waiting where schedule = $1) \
-                or exists (select 1 from convoke_runs where schedule = $1) as live";
+    let live = sql!(include_str!("sql/is_schedule_live.sql"));
     let live = transaction.prepare_cached(live).await?;
     let store = transaction.prepare_cached(store_jobs_sql()).await?;
     let mut made = Vec::new();

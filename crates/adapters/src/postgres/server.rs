@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use convoke_core::{Error, Invalid, Result};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{self, Failure, in_words};
@@ -37,6 +39,9 @@ pub(super) const COLLISIONS_MAX: u32 = 5;
 /// Estimates are wrong if a table grows after its plan was made, and JIT compilation only costs time here.
 const STEADY: [&str; 3] = ["jit=off", "enable_seqscan=off", "enable_bitmapscan=off"];
 const BUSY: [&str; 3] = ["plan_cache_mode=force_generic_plan", "enable_hashjoin=off", "enable_mergejoin=off"];
+
+/// The task of a connection.
+pub(super) type Dialled = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// Whether a commit is on the disk before the server replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,21 +122,43 @@ impl Server {
         }
     }
 
-    async fn connect(&self, settings: &[&str]) -> failure::Result<Client> {
+    /// Opens a connection, which the caller has to poll.
+    pub(super) async fn dial(&self, settings: &[&str]) -> failure::Result<(Client, Dialled)> {
         let config = self.address.session("convoke", settings);
         // The driver's limit covers only the TCP connection: a port of another service may never reply.
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, config.connect(self.tls.clone()));
-        let (client, connection) = connecting.await.map_err(|_| {
+        let dialled = connecting.await.map_err(|_| {
             let message = format!("no reply within {CONNECT_TIMEOUT:?}: does PostgreSQL listen there?");
             Error::unavailable("store", message)
         })??;
+        Ok(dialled)
+    }
+
+    async fn connect(&self, settings: &[&str]) -> failure::Result<Client> {
+        Ok(self.connect_listening(settings, |_| {}).await?.0)
+    }
+
+    /// Opens a connection whose notifications go to `receive`. Its task ends with the connection.
+    pub(super) async fn connect_listening(
+        &self,
+        settings: &[&str],
+        mut receive: impl FnMut(&str) + Send + 'static,
+    ) -> failure::Result<(Client, JoinHandle<()>)> {
+        let (client, mut connection) = self.dial(settings).await?;
         // Ends with the client. An error is reported by the verb that meets it.
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error = in_words(&error), "connection to PostgreSQL ended");
+        let task = tokio::spawn(async move {
+            while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+                match message {
+                    Ok(AsyncMessage::Notification(notification)) => receive(notification.payload()),
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::debug!(error = in_words(&error), "connection to PostgreSQL ended");
+                        return;
+                    }
+                }
             }
         });
-        Ok(client)
+        Ok((client, task))
     }
 
     /// Opens a connection for one busy verb.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use convoke_core::audit::{Act, AuditPage, AuditQuery};
 use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
+use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::shards::{RosterChange, ShardMember};
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
@@ -21,7 +22,9 @@ use super::locked_keys::LockedKeys;
 use super::names::Names;
 use super::record::{EndAsLeaderCall, EndAsLeaderWork, RecordWork, readable_reports};
 use super::server::{Ways, lent};
-use super::{PostgresStore, cancel, epoch, fleet, history, list, only, queues, retention, roster, runs, schedules};
+use super::{
+    PostgresStore, audit, cancel, epoch, fleet, history, list, only, queues, retention, roster, runs, schedules,
+};
 
 /// All connections.
 pub(super) struct Engine {
@@ -112,10 +115,10 @@ impl JobStore for PostgresStore {
         lent!(Write, self.writes(), |db| cancel::redrive(db, ids, now))
     }
 
-    async fn purge(&self, ids: &[JobId]) -> Result<u64> {
+    async fn purge(&self, ids: &[JobId], statuses: &[Status]) -> Result<u64> {
         let mut purged = 0;
         loop {
-            let (jobs, more) = lent!(Write, self.writes(), |db| cancel::purge(db, ids))?;
+            let (jobs, more) = lent!(Write, self.writes(), |db| cancel::purge(db, ids, statuses))?;
             purged += jobs;
             if !more {
                 return Ok(purged);
@@ -271,5 +274,31 @@ impl RosterStore for PostgresStore {
 
     async fn shard_roster(&self) -> Result<Vec<ShardMember>> {
         lent!(Read, self.reads(), |db| roster::all(db))
+    }
+}
+
+#[async_trait]
+impl AuditStore for PostgresStore {
+    async fn append_audit(&self, act: Act) -> Result<u64> {
+        lent!(Write, self.writes(), |db| audit::append(db, &act))
+    }
+
+    async fn audit(&self, query: &AuditQuery) -> Result<AuditPage> {
+        lent!(Read, self.lists(), |db| audit::page(db, query))
+    }
+
+    async fn expire_audit(&self, fence: Fence, before: Timestamp, limit: usize) -> Result<usize> {
+        lent!(Write, &self.engine.bookkeepers, |db| audit::expire(db, fence, before, limit))
+    }
+}
+
+#[async_trait]
+impl ValueStore for PostgresStore {
+    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        lent!(Read, self.reads(), |db| audit::value(db, name))
+    }
+
+    async fn swap_value(&self, name: &str, known: Option<&[u8]>, value: &[u8]) -> Result<bool> {
+        lent!(Write, self.writes(), |db| audit::swap_value(db, name, known, value))
     }
 }

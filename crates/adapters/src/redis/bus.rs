@@ -33,6 +33,8 @@ const DELIVERIES_MAX: u32 = 16;
 const BACKLOG_COUNTED_MAX: &str = "10000";
 /// Bounds the time of one script on the server: other clients wait for it.
 const TIDY_MAX: usize = 100;
+/// The same for a script that finds most of its queues missing.
+const ENDS_MAX: usize = 500;
 /// A member of a group that has nothing pending and did not read for this long is removed from it.
 const READER_FORGET_MS: &str = "3600000";
 /// So many empty queues are kept while any client waits in a blocking read: it may wait at one of them.
@@ -155,7 +157,7 @@ impl Bus for RedisBus {
 
     async fn ends(&self, queues: &[String]) -> Result<Vec<QueueEnd>> {
         let mut ends = Vec::new();
-        for part in queues.chunks(TIDY_MAX) {
+        for part in queues.chunks(ENDS_MAX) {
             let keys: Vec<&str> = part.iter().map(String::as_str).collect();
             let value = self.commands.run(Intent::Ask, &script::ENDS, &keys, &[]).await?;
             let complaint = malformed_reply(WHAT, &value);

@@ -2,27 +2,33 @@
 //!
 //! A namespace has three keys: `{prefix}:{namespace}:leader`, a hash that expires with the term;
 //! `{prefix}:{namespace}:epoch`, which outlives the terms, so that epochs rise; and `{prefix}:{namespace}:members`,
-//! sorted by the time until which each is enrolled. Each verb is one script, and all times are the server's.
+//! sorted by the time until which each is enrolled. Each verb is one script, and all times are the server's. A
+//! resignation is published on the channel `{prefix}:{namespace}:resigned`.
 //!
 //! Redis may lose its last writes, or everything, in a failover or restart. Then an epoch could be issued twice. So the
 //! key of the epoch names the server that issued it (by its `run_id`, which is new with each start), and another server
 //! takes the next number from its clock, in microseconds, which is above every number issued before. A sealed floor
 //! needs no clock: no epoch can be lost, and the numbers stay small.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use convoke_core::error::Invalid;
-use convoke_core::ports::Leases;
 use convoke_core::ports::leases::{Floor, Lease, TTL_MAX};
+use convoke_core::ports::{Leases, Resignations};
 use convoke_core::{Epoch, Error, Result};
 use redis::Value;
+use tokio::sync::watch;
 
 use super::commands::Commands;
 use super::dial::Dialer;
 use super::entry::{number, text};
 use super::failure::{Intent, malformed_reply};
 use super::script;
+use super::subscription_hub::{Listener, Listening, SubscriptionHub};
+use crate::resignations::Watch;
 
 const WHAT: &str = "leases";
 /// Scripts count in floating point, which is exact only up to here.
@@ -37,13 +43,17 @@ const REPORT_SECONDS: u64 = 3_600;
 pub struct RedisLeases {
     commands: Commands,
     prefix: String,
+    dialer: Dialer,
+    /// The connection of the watches. It is made for the first one.
+    subscriptions: Arc<OnceLock<SubscriptionHub>>,
 }
 
 impl RedisLeases {
     /// Connects. Errors about `url` name the setting `leases.url`.
     pub async fn connect(url: &str, prefix: &str) -> Result<Self> {
-        let commands = Commands::open(WHAT, Dialer::new("leases.url", url)?).await?;
-        Ok(RedisLeases { commands, prefix: prefix.to_owned() })
+        let dialer = Dialer::new("leases.url", url)?;
+        let commands = Commands::open(WHAT, dialer.clone()).await?;
+        Ok(RedisLeases { commands, prefix: prefix.to_owned(), dialer, subscriptions: Arc::default() })
     }
 
     fn key(&self, namespace: &str, what: &str) -> String {
@@ -165,14 +175,48 @@ impl Leases for RedisLeases {
     }
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
-        let number_of_term = epoch.0.to_string();
-        let args = [holder, &number_of_term].map(str::as_bytes);
+        let (number_of_term, channel) = (epoch.0.to_string(), self.key(namespace, "resigned"));
+        let args = [holder, &number_of_term, &channel].map(str::as_bytes);
         self.commands.run(Intent::Change, &script::RESIGN, &[&self.key(namespace, "leader")], &args).await?;
         Ok(())
+    }
+
+    fn watch_resignations(&self, namespace: &str) -> Box<dyn Resignations> {
+        let hub = self.subscriptions.get_or_init(|| SubscriptionHub::open_later(WHAT, self.dialer.clone()));
+        let notices = watch::Sender::default();
+        let watch = Watch::of(&notices);
+        let listening = hub.listen(&[self.key(namespace, "resigned")], Arc::new(Published(notices)));
+        hub.subscribe_later(&listening);
+        Box::new(ChannelWatch { watch, _listening: listening })
     }
 
     async fn ping(&self) -> Result<()> {
         self.commands.ask(&redis::cmd("PING")).await?;
         Ok(())
+    }
+}
+
+/// Passes the messages of a channel on as notices.
+struct Published(watch::Sender<()>);
+
+impl Listener for Published {
+    fn on_message(&self, _topic: &Arc<str>, _body: Bytes) {
+        self.0.send_replace(());
+    }
+
+    fn missed(&self) {
+        self.0.send_replace(());
+    }
+}
+
+struct ChannelWatch {
+    watch: Watch,
+    _listening: Listening,
+}
+
+#[async_trait]
+impl Resignations for ChannelWatch {
+    async fn next(&mut self) {
+        self.watch.next().await;
     }
 }

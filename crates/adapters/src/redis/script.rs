@@ -56,6 +56,7 @@ scripts! {
     ELECT = "elect",
     ENDS = "ends" after "fields_by_name",
     ENROLL = "enroll",
+    FINISH = "finish",
     FORGET = "forget" after "fields_by_name",
     LEAVE = "leave",
     MESH_HEARTBEAT = "mesh/heartbeat",

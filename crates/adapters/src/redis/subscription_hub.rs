@@ -69,8 +69,16 @@ impl SubscriptionHub {
         let shared = Arc::new(Shared { what, listeners: Mutex::default(), orders });
         let first = dialer.dial(on_push(1, shared.clone())).await;
         let connection = first.map_err(|error| failure(what, Intent::Ask, error))?;
-        let task = AbortOnDrop::spawn(serve_for_ever(dialer, shared.clone(), queue, connection));
+        let task = AbortOnDrop::spawn(serve_for_ever(dialer, shared.clone(), queue, Some(connection)));
         Ok(SubscriptionHub { shared, _task: Arc::new(task) })
+    }
+
+    /// Makes every connection in the background, also the first: then listeners are notified as after an interruption.
+    pub(super) fn open_later(what: &'static str, dialer: Dialer) -> Self {
+        let (orders, queue) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared { what, listeners: Mutex::default(), orders });
+        let task = AbortOnDrop::spawn(serve_for_ever(dialer, shared.clone(), queue, None));
+        SubscriptionHub { shared, _task: Arc::new(task) }
     }
 
     /// Registers a listener. It receives every message only after [`confirm`](Self::confirm) has returned.
@@ -84,6 +92,12 @@ impl SubscriptionHub {
         }
         drop(listeners);
         Listening { shared: self.shared.clone(), topics, listener }
+    }
+
+    /// Subscribes in the background, for a listener that can miss messages.
+    pub(super) fn subscribe_later(&self, listening: &Listening) {
+        // Fails only if the hub is gone.
+        let _ = self.shared.orders.send(Order::Subscribe(listening.topics.clone(), oneshot::channel().0));
     }
 
     /// Waits until the server has confirmed these subscriptions.
@@ -155,16 +169,18 @@ async fn serve_for_ever(
     dialer: Dialer,
     shared: Arc<Shared>,
     mut orders: mpsc::UnboundedReceiver<Order>,
-    mut connection: MultiplexedConnection,
+    first: Option<MultiplexedConnection>,
 ) {
-    let mut number = 1;
+    let (mut number, mut present) = (1, first);
     loop {
-        serve(&mut connection, number, &shared, &mut orders).await;
-        loop {
+        if let Some(mut connection) = present.take() {
+            serve(&mut connection, number, &shared, &mut orders).await;
+        }
+        while present.is_none() {
             number += 1;
-            connection = dialer.dial_until_connected(shared.what, on_push(number, shared.clone())).await;
+            let mut connection = dialer.dial_until_connected(shared.what, on_push(number, shared.clone())).await;
             match subscribe(&mut connection, &shared.topics()).await {
-                Ok(()) => break,
+                Ok(()) => present = Some(connection),
                 Err(error) => {
                     debug!(%error, "renewing the subscriptions failed");
                     tokio::time::sleep(Duration::from_millis(rand::random_range(50..500))).await;

@@ -69,15 +69,15 @@ impl Client {
     pub async fn send(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let agent = HeaderValue::from_static(concat!("convoke/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().entry(USER_AGENT).or_insert(agent);
-        let answer = self.inner.request(request);
-        let answer = match self.timeout {
-            None => answer.await,
+        let response = self.inner.request(request);
+        let response = match self.timeout {
+            None => response.await,
             Some(limit) => {
                 let late = |error| HttpError::new(HttpErrorKind::Timeout, error);
-                tokio::time::timeout(limit, answer).await.map_err(late)?
+                tokio::time::timeout(limit, response).await.map_err(late)?
             }
         };
-        let (head, body) = answer.map_err(failed)?.into_parts();
+        let (head, body) = response.map_err(failed)?.into_parts();
         let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error));
         Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
     }

@@ -67,12 +67,12 @@ impl Objects {
     pub async fn read(&self, path: &Path, known: Option<&str>, wait: Duration) -> Result<Found> {
         let options = GetOptions { if_none_match: known.map(str::to_owned), ..GetOptions::default() };
         let reading = async {
-            let answer = self.store.get_opts(path, options).await?;
-            if answer.meta.size > DOCUMENT_BYTES_MAX {
-                return Ok(Err(answer.meta.size));
+            let response = self.store.get_opts(path, options).await?;
+            if response.meta.size > DOCUMENT_BYTES_MAX {
+                return Ok(Err(response.meta.size));
             }
-            let etag = answer.meta.e_tag.clone().unwrap_or_default();
-            Ok(Ok(Found::Body { etag, body: answer.bytes().await? }))
+            let etag = response.meta.e_tag.clone().unwrap_or_default();
+            Ok(Ok(Found::Body { etag, body: response.bytes().await? }))
         };
         match within(wait.min(REQUEST_WAIT), reading).await {
             Ok(Ok(found)) => Ok(found),
@@ -134,7 +134,7 @@ enum Failure {
 
 async fn within<T>(wait: Duration, request: impl Future<Output = object_store::Result<T>>) -> Result<T, Failure> {
     match tokio::time::timeout(wait, request).await {
-        Ok(answer) => answer.map_err(Failure::Response),
+        Ok(response) => response.map_err(Failure::Response),
         Err(_) => Err(Failure::Silence(wait)),
     }
 }

@@ -81,13 +81,16 @@ fn redrive_one(tx: &mut WriteTx<'_>, id: JobId, now: Timestamp) -> Result<Redriv
     Ok(get_one(db, id)?.map_or(Redriven::Unknown, Redriven::Pending))
 }
 
-/// Deletes one slice of the dead letters among `ids`. Returns how many were deleted, and whether more are left.
-pub(super) fn purge(tx: &mut WriteTx<'_>, ids: &[JobId], rows_max: usize) -> Result<(u64, bool)> {
-    let mut dead = Vec::new();
+/// Deletes one slice of the jobs among `ids` that ended with one of `statuses`. Returns how many were deleted, and
+/// whether more are left.
+pub(super) fn purge(tx: &mut WriteTx<'_>, ids: &[JobId], statuses: &[Status], rows_max: usize) -> Result<(u64, bool)> {
+    let mut ended = Vec::new();
     for id in distinct(ids) {
-        let text = sql!("select seq, log_seq, superseded from jobs where id = ?1 and state in ({dead_letter})");
-        dead.extend(tx.db.prepare_cached(text)?.query_row([id.0.as_bytes()], read_ended).optional()?);
+        let text = sql!("select seq, log_seq, superseded, state from jobs where id = ?1 and state >= {first_ended}");
+        let read = |row: &rusqlite::Row<'_>| Ok((read_ended(row)?, column(row, "state")?));
+        let found: Option<(_, Status)> = tx.db.prepare_cached(text)?.query_row([id.0.as_bytes()], read).optional()?;
+        ended.extend(found.filter(|(_, state)| statuses.contains(state)).map(|(ended, _)| ended));
     }
-    let purged = delete_slice(tx, &dead, rows_max)?;
-    Ok((purged as u64, purged < dead.len()))
+    let purged = delete_slice(tx, &ended, rows_max)?;
+    Ok((purged as u64, purged < ended.len()))
 }

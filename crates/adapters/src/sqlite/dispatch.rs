@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use convoke_core::election::Fence;
 use convoke_core::jobs::wire::{Dispatch, V1};
-use convoke_core::jobs::{Documents, Status};
+use convoke_core::jobs::{Documents, Ownership, Status};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch};
-use convoke_core::{ByteBudget, ExecutionId, Json};
+use convoke_core::{ByteBudget, ExecutionId, Json, NodeId};
 use jiff::Timestamp;
 use rusqlite::params;
 
@@ -33,7 +33,8 @@ pub(super) fn dispatch(tx: &mut WriteTx<'_>, fence: Fence, order: &DispatchOrder
             let executions = &order.executions[dispatched.runs.len()..];
             let room = tx.catalog.room(queue).within(window.limit).min(executions.len());
             let first = dispatched.runs.len();
-            is_cut = take(tx, fence, queue, order.now, &executions[..room], &mut budget, &mut dispatched.runs)?;
+            let seats: Vec<Seat<'_>> = executions[..room].iter().zip(window.owner_of_each()).collect();
+            is_cut = take(tx, fence, queue, order.now, &seats, &mut budget, &mut dispatched.runs)?;
             taken = dispatched.runs.len() - first;
             if let Some(kept) = window.metered.filter(|_| taken > 0) {
                 record_grant(tx, queue, order.now, taken, kept)?;
@@ -45,6 +46,9 @@ pub(super) fn dispatch(tx: &mut WriteTx<'_>, fence: Fence, order: &DispatchOrder
     Ok(dispatched)
 }
 
+/// The id of a run to be made, and its owner.
+type Seat<'o> = (&'o ExecutionId, Option<&'o NodeId>);
+
 /// Dispatches the first jobs of the queue, each under the execution at its place, until the budget is used up. Returns whether
 /// a job did not fit into it.
 fn take(
@@ -52,12 +56,12 @@ fn take(
     fence: Fence,
     queue: QueueId,
     now: Timestamp,
-    executions: &[ExecutionId],
+    seats: &[Seat<'_>],
     budget: &mut ByteBudget,
     runs: &mut Vec<Dispatch>,
 ) -> Result<bool> {
     let waiting = tx.catalog.queue(queue).counts.get(Status::Pending);
-    let most = executions.len().min(usize::try_from(waiting).unwrap_or(usize::MAX));
+    let most = seats.len().min(usize::try_from(waiting).unwrap_or(usize::MAX));
     if most == 0 {
         return Ok(false);
     }
@@ -68,14 +72,14 @@ fn take(
     let (mut is_cut, mut documents) = (false, Documents::default());
     runs.reserve(most);
     // All are read before the first is written: a write removes its job from the range.
-    for execution in executions {
+    for &(execution, owner) in seats {
         let Some(row) = rows.next()? else { break };
         let args: Json = get(row, PENDING.args)?;
         if !budget.admits(args.as_str().len()) {
             is_cut = true;
             break;
         }
-        taken.push((get::<i64>(row, PENDING.seq)?, execution));
+        taken.push((get::<i64>(row, PENDING.seq)?, execution, owner));
         runs.push(Dispatch {
             v: V1,
             job_id: get(row, PENDING.id)?,
@@ -88,10 +92,13 @@ fn take(
     }
     drop(rows);
     let mut write = tx.db.prepare_cached(sql!("update jobs
-         set state = {dispatched}, execution_id = ?2, attempt = attempt + 1, dispatched_at = ?3, run_log_next = 0, run_log_kept = 0
+         set state = {dispatched}, execution_id = ?2, attempt = attempt + 1, dispatched_at = ?3, run_log_next = 0, run_log_kept = 0,
+             owner = ?4, ownership = ?5
          where seq = ?1 and state = {pending}"))?;
-    for (seq, execution) in taken {
-        write.execute(params![seq, execution.0.as_bytes(), micros(now)])?;
+    for (seq, execution, owner) in taken {
+        let ownership = if owner.is_some() { Ownership::Owned } else { Ownership::Unowned };
+        let owner = owner.map(NodeId::as_str);
+        write.execute(params![seq, execution.0.as_bytes(), micros(now), owner, ownership.code()])?;
         tx.catalog.moved(queue, Some(Status::Pending), Some(Status::Dispatched));
     }
     Ok(is_cut)

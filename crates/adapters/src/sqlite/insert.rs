@@ -47,7 +47,7 @@ pub(super) fn insert_one(tx: &mut WriteTx<'_>, statement: &mut CachedStatement<'
     }
     let queue = tx.catalog.open_queue(db, &job.definition.queue)?;
     let job_type = tx.catalog.open_type(db, &job.definition.job_type)?;
-    let (status, due_at, keys) = (job.status(), job.due_at(), job.definition.search_keys());
+    let (status, due_at, keys) = (job.status(), job.due_at(), job.search_keys());
     let inserted = statement.execute(params![
         job.id.0.as_bytes(),
         status.code(),

@@ -3,14 +3,16 @@
 //! On a file of its own, or of another process, it has its own connection and waits for its turn to write. On the file
 //! of a [`SqliteStore`](super::SqliteStore) it uses that store's writer: a busy store would otherwise delay a renewal
 //! until the lease is lost.
+//!
+//! A file notifies nobody, so a watch of resignations reads one row at short intervals, while somebody waits for it.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::ports::Leases;
 use convoke_core::ports::leases::{Floor, Lease};
+use convoke_core::ports::{Leases, Resignations};
 use convoke_core::{Epoch, Error, Result};
 use parking_lot::Mutex;
 use rusqlite::{Connection, TransactionBehavior};
@@ -20,6 +22,8 @@ use super::store::Engine;
 use super::{epoch, schema, terms};
 
 const CACHE_KIB: u32 = 256;
+/// How often a watch reads the row of its namespace. Forty reads a second take about half a percent of a core.
+const WATCH_INTERVAL: Duration = Duration::from_millis(25);
 
 #[derive(Clone)]
 pub struct SqliteLeases {
@@ -129,6 +133,10 @@ impl Leases for SqliteLeases {
         self.read_only(move |db| terms::roster(db, &namespace)).await
     }
 
+    async fn namespaces(&self, limit: usize) -> Result<Option<Vec<String>>> {
+        self.read_only(move |db| terms::namespaces(db, limit)).await.map(Some)
+    }
+
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
         let namespace = namespace.to_owned();
         self.read_only(move |db| terms::read(db, &namespace)).await
@@ -149,7 +157,35 @@ impl Leases for SqliteLeases {
         self.write(move |db| terms::resign(db, &namespace, &holder, epoch)).await
     }
 
+    fn watch_resignations(&self, namespace: &str) -> Box<dyn Resignations> {
+        Box::new(RowWatch { leases: self.clone(), namespace: namespace.to_owned(), noticed: None })
+    }
+
     async fn ping(&self) -> Result<()> {
         self.write(epoch::ping).await
+    }
+}
+
+/// Reads the row of a namespace until it shows a term that was resigned.
+struct RowWatch {
+    leases: SqliteLeases,
+    namespace: String,
+    /// The last term whose resignation was returned as a notice.
+    noticed: Option<Epoch>,
+}
+
+#[async_trait]
+impl Resignations for RowWatch {
+    async fn next(&mut self) {
+        loop {
+            tokio::time::sleep(WATCH_INTERVAL).await;
+            let namespace = self.namespace.clone();
+            // An error is not reported here: the reads of the lease meet it too.
+            let resigned = self.leases.read_only(move |db| terms::resigned(db, &namespace)).await.ok().flatten();
+            if resigned.is_some() && resigned != self.noticed {
+                self.noticed = resigned;
+                return;
+            }
+        }
     }
 }

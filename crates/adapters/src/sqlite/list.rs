@@ -3,10 +3,13 @@
 //! [`paths`] decides which index is read; its conditions are evaluated from the counters of the queues.
 
 use convoke_core::ByteBudget;
-use convoke_core::jobs::listing::{Condition, Cursor, Path, RANGES_MAX, ROWS_READ_MAX, has_keys, paths};
+use convoke_core::jobs::listing::{
+    Condition, Cursor, PREFIX_TYPES_MAX, Path, RANGES_MAX, ROWS_READ_MAX, first_created, has_keys, paths,
+};
 use convoke_core::jobs::{QueueCounts, Status};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{JobPage, JobQuery};
+use jiff::Timestamp;
 use rusqlite::types::{Type, Value};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params, params_from_iter};
 
@@ -16,27 +19,50 @@ use super::queues::{COUNTS, read_counts};
 use super::rows::{JOB, get, job};
 use crate::statement::{build, sql};
 
-columns!(FILTERED: FilteredColumns { state, queue_id, type_id, keys });
+columns!(FILTERED: FilteredColumns { state, queue_id, type_id, keys, created_at });
 
 pub(super) fn list(db: &Connection, query: &JobQuery) -> Result<JobPage> {
-    let before = Cursor::of(query)?.0;
+    let (floor, before) = span(db, query, Cursor::of(query)?.0)?;
     let Some(wanted) = Wanted::resolve(db, query)? else { return Ok(JobPage::default()) };
     let Some(walk) = choose(db, query, &wanted)? else { return Ok(JobPage::default()) };
     let mut page = Page::new(db, &wanted, query.limit.clamp(1, PAGE_MAX))?;
     let mut statement = db.prepare_cached(&walk.sql)?;
     let mut rows = statement.query(params_from_iter(std::iter::once(Value::Integer(before)).chain(walk.key)))?;
     while let Some(row) = rows.next()? {
-        if let Some(cursor) = page.meet(get(row, "seq")?)? {
+        let seq = get(row, "seq")?;
+        if seq < floor {
+            break;
+        }
+        if let Some(cursor) = page.meet(seq)? {
             return page.fetch(db, Some(cursor));
         }
     }
     page.fetch(db, None)
 }
 
+/// Returns between which numbers the jobs of the query are, the upper one not included.
+fn span(db: &Connection, query: &JobQuery, cursor: i64) -> Result<(i64, i64)> {
+    let first_created = |at: Timestamp| -> Result<i64> {
+        let ends = "select coalesce(min(seq), 0), coalesce(max(seq), 0) + 1 from jobs";
+        let (low, high) = db.prepare_cached(ends)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let text = "select seq, created_at from jobs where seq >= ?1 and seq < ?2 order by seq limit 1";
+        let mut statement = db.prepare_cached(text)?;
+        first_created(low, high, at, |from, below| {
+            Ok(statement.query_row([from, below], |row| Ok((get(row, "seq")?, get(row, "created_at")?))).optional()?)
+        })
+    };
+    let (from, until) = query.times_read();
+    let before = until.map(first_created).transpose()?.map_or(cursor, |until| cursor.min(until));
+    Ok((from.map(first_created).transpose()?.unwrap_or(0), before))
+}
+
 /// The query with its names resolved.
 struct Wanted<'q> {
+    query: &'q JobQuery,
     queue: Option<i64>,
     job_type: Option<i64>,
+    /// Those that begin with the prefix of the query, in order.
+    types: Option<Vec<i64>>,
     statuses: &'q [Status],
     keys: Vec<String>,
 }
@@ -54,7 +80,11 @@ impl<'q> Wanted<'q> {
             return Ok(None);
         }
         let (queue, job_type) = (queue.flatten(), job_type.flatten());
-        Ok(Some(Wanted { queue, job_type, statuses: &query.statuses, keys: query.search_keys() }))
+        let types = query.type_prefix.as_ref().map(|prefix| types(db, prefix)).transpose()?;
+        if types.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(None);
+        }
+        Ok(Some(Wanted { query, queue, job_type, types, statuses: &query.statuses, keys: query.search_keys() }))
     }
 
     /// Reads the columns of [`FILTERED`].
@@ -62,9 +92,24 @@ impl<'q> Wanted<'q> {
         Ok((self.statuses.is_empty() || self.statuses.contains(&get(row, FILTERED.state)?))
             && self.queue.is_none_or(|queue| row.get(FILTERED.queue_id) == Ok(queue))
             && self.job_type.is_none_or(|job_type| row.get(FILTERED.type_id) == Ok(job_type))
+            && self.types.as_ref().is_none_or(|types| {
+                row.get(FILTERED.type_id).is_ok_and(|job_type: i64| types.binary_search(&job_type).is_ok())
+            })
+            && self.query.is_in_time(get(row, FILTERED.created_at)?)
             // The walk follows the first key.
             && (self.keys.len() < 2 || has_keys(&self.keys, &keys(row)?)))
     }
+}
+
+/// Returns the types whose names begin with `prefix`, in order.
+fn types(db: &Connection, prefix: &str) -> Result<Vec<i64>> {
+    // Names are text in UTF-8, which has no byte 0xff: all that begin with the prefix are below it with that byte.
+    let text = "select id from types where name >= ?1 and name < cast(cast(?1 as blob) || x'ff' as text) limit ?2";
+    let mut statement = db.prepare_cached(text)?;
+    let ids = statement.query_map(params![prefix, PREFIX_TYPES_MAX as i64], |row| get(row, "id"))?;
+    let mut ids = ids.collect::<rusqlite::Result<Vec<i64>>>()?;
+    ids.sort_unstable();
+    Ok(ids)
 }
 
 fn keys(row: &Row<'_>) -> rusqlite::Result<Vec<String>> {
@@ -113,6 +158,13 @@ fn choose(db: &Connection, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Opti
                 let (parts, entries) = live(db, wanted)?;
                 if entries <= ROWS_READ_MAX as u64 {
                     return Ok(Walk::merged(&parts, Some(wanted.queue.map_or(Value::Null, Value::Integer))));
+                }
+            }
+            Path::Types => {
+                let types = wanted.types.as_deref().unwrap_or_default();
+                if types.len() <= RANGES_MAX {
+                    let parts = types.iter().map(|id| ("jobs_of_type", format!("type_id = {id}")));
+                    return Ok(Walk::merged(&parts.collect::<Vec<_>>(), None));
                 }
             }
             Path::Queue => return Ok(Walk::down("jobs indexed by jobs_of_queue", "queue_id", wanted.queue)),
@@ -250,6 +302,7 @@ mod tests {
                 "job_keys USING PRIMARY KEY (key=? AND seq<?)",
             ),
             (JobQuery { job_type: "t".parse().ok(), ..all.clone() }, "jobs_of_type (type_id=? AND rowid<?)"),
+            (JobQuery { type_prefix: Some("t".into()), ..all.clone() }, "jobs_of_type (type_id=? AND rowid<?)"),
             (of_queue.clone(), "jobs_of_queue (queue_id=? AND rowid<?)"),
             (JobQuery { statuses: dead, ..of_queue.clone() }, "jobs_finished (state=? AND queue_id=? AND rowid<?)"),
             (all.clone(), "INTEGER PRIMARY KEY (rowid<?)"),

@@ -8,6 +8,7 @@
 //! SQLite replays its log when the file is next opened.
 
 mod archive;
+mod audit;
 mod cancel;
 mod catalog;
 mod checkpoint;

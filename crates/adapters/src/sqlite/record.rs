@@ -33,7 +33,7 @@ columns!(RUN: RunColumns {
 });
 
 pub(super) fn end_as_leader(tx: &mut WriteTx<'_>, fence: Fence, reports: &[RunReport]) -> Result<Vec<Recorded>> {
-    epoch::hold(tx, fence, "judge")?;
+    epoch::hold(tx, fence, "end_as_leader")?;
     record_all(tx, reports, Source::Leader)
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use convoke_core::audit::AuditVia;
 use convoke_core::jobs::job::ExecutionStatus;
 use convoke_core::jobs::{Documents, Job, JobDefinition, LogLevel, Ownership, Progress, Status};
 use convoke_core::{ExecutionId, JobId, JobType, Json, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
@@ -90,7 +91,7 @@ stored!(u8 u32 u64, value => {
     let number = value.as_i64()?;
     Self::try_from(number).map_err(|_| FromSqlError::OutOfRange(number))
 });
-stored!(Status Ownership ExecutionStatus LogLevel, value => {
+stored!(AuditVia Status Ownership ExecutionStatus LogLevel, value => {
     let code = u8::read(value)?;
     Self::from_code(code).ok_or(FromSqlError::OutOfRange(code.into()))
 });

@@ -66,11 +66,18 @@ pub(super) fn reassign(tx: &WriteTx<'_>, changes: &[Reassign]) -> Result<Vec<Rea
     Ok(reassigned)
 }
 
-/// The part of `jobs_in_flight` with runs that lack a worker or an owner, and the rest.
-const UNHELD: &str = "(worker is not null and owner is not null) = 0";
-const HELD: &str = "(worker is not null and owner is not null) = 1";
-
 const MOVING: &str = "ownership in ({handing_off}, {orphan_pending})";
+
+/// The runs of an owner that lack a worker, and those that have one.
+const UNHELD: &str = "owner is ?3 and (worker is not null) = 0";
+const HELD: &str = "owner is ?3 and (worker is not null) = 1";
+
+/// A part of an index: its name, the condition of the part, and the owner of its runs if the part is that of an owner.
+struct Part {
+    index: &'static str,
+    key: &'static str,
+    owner: Option<NodeId>,
+}
 
 pub(super) fn in_flight(
     db: &Connection,
@@ -78,32 +85,35 @@ pub(super) fn in_flight(
     after: Option<JobId>,
     limit: usize,
 ) -> Result<Vec<InFlight>> {
-    let part = |by: By| read_in_flight(db, filter, after, limit, by);
-    match index_of(filter) {
-        Some(by) => part(by),
-        None => {
-            let mut runs = part(("jobs_in_flight", UNHELD))?;
-            runs.extend(part(("jobs_in_flight", HELD))?);
-            runs.sort_by_key(|run| run.job);
-            runs.truncate(limit);
-            Ok(runs)
-        }
+    let mut runs: Vec<InFlight> = Vec::new();
+    for part in parts(filter, || owners(db))? {
+        runs.extend(read_in_flight(db, filter, after, limit, &part)?);
     }
+    runs.sort_by_key(|run| run.job);
+    runs.truncate(limit);
+    Ok(runs)
 }
 
-/// An index, and the part of it to read.
-type By = (&'static str, &'static str);
-
-/// Returns the index that serves a filter. `None`: all runs in flight are read.
-fn index_of(filter: &InFlightFilter) -> Option<By> {
-    Some(match filter {
-        InFlightFilter { worker: Some(_), .. } => ("jobs_of_worker", "worker = ?2"),
-        InFlightFilter { owner: Some(_), .. } => ("jobs_of_owner", "owner = ?3"),
-        InFlightFilter { moving: true, .. } => ("jobs_moving", MOVING),
-        InFlightFilter { without_worker: true, .. }
-        | InFlightFilter { unclaimed_before: Some(_), .. }
-        | InFlightFilter { unowned_before: Some(_), .. } => ("jobs_in_flight", UNHELD),
-        _ => return None,
+/// Returns the parts of indexes that have the runs of the filter. `owners` returns all owners of runs in flight.
+fn parts(filter: &InFlightFilter, owners: impl FnOnce() -> Result<Vec<NodeId>>) -> Result<Vec<Part>> {
+    let of_owner = |owner: &Option<NodeId>, key| Part { index: "jobs_in_flight", key, owner: owner.clone() };
+    Ok(match filter {
+        InFlightFilter { worker: Some(_), owner, .. } => {
+            vec![Part { index: "jobs_of_worker", key: "worker = ?2", owner: owner.clone() }]
+        }
+        InFlightFilter { moving: true, owner, .. } => {
+            vec![Part { index: "jobs_moving", key: MOVING, owner: owner.clone() }]
+        }
+        filter => {
+            let owners: Vec<Option<NodeId>> = match &filter.owner {
+                Some(owner) => vec![Some(owner.clone())],
+                None if filter.unowned_before.is_some() => vec![None],
+                None => std::iter::once(None).chain(owners()?.into_iter().map(Some)).collect(),
+            };
+            let has_no_worker = filter.without_worker || filter.unclaimed_before.is_some();
+            let keys: &[&'static str] = if has_no_worker { &[UNHELD] } else { &[UNHELD, HELD] };
+            owners.iter().flat_map(|owner| keys.iter().map(move |key| of_owner(owner, key))).collect()
+        }
     })
 }
 
@@ -112,9 +122,9 @@ fn read_in_flight(
     filter: &InFlightFilter,
     after: Option<JobId>,
     limit: usize,
-    (index, key): By,
+    part: &Part,
 ) -> Result<Vec<InFlight>> {
-    let names = [("columns", IN_FLIGHT.list.into()), ("index", index.into()), ("key", build(key))];
+    let names = [("columns", IN_FLIGHT.list.into()), ("index", part.index.into()), ("key", build(part.key))];
     let mut statement = db.prepare_cached(&build_with(include_str!("sql/in_flight.sql"), &names.into()))?;
     let executions: Vec<String> = filter.executions.iter().map(|id| format!("{:X}", id.0.simple())).collect();
     let executions = (!executions.is_empty()).then(|| format!("[\"{}\"]", executions.join("\",\"")));
@@ -124,7 +134,7 @@ fn read_in_flight(
         params![
             after,
             filter.worker.as_ref().map(WorkerId::as_str),
-            filter.owner.as_ref().map(NodeId::as_str),
+            part.owner.as_ref().map(NodeId::as_str),
             filter.unclaimed_before.map(micros),
             filter.unowned_before.map(micros),
             filter.moving,
@@ -149,6 +159,10 @@ pub(super) fn holders(db: &Connection) -> Result<Holders> {
         }
     }
     Ok(holders)
+}
+
+fn owners(db: &Connection) -> Result<Vec<NodeId>> {
+    holders(db).map(|holders| holders.owners)
 }
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<InFlight> {
@@ -197,18 +211,29 @@ mod tests {
     fn every_filter_of_a_duty_is_served_by_an_index() {
         let none = InFlightFilter::default;
         let now = Some(Timestamp::UNIX_EPOCH);
-        let worker = WorkerId::new("w").ok();
-        let owner = NodeId::new("n").ok();
+        let (worker, node) = (WorkerId::new("w").ok(), NodeId::new("n").ok());
+        let owner = node.clone();
+        let of = |filter: &InFlightFilter| {
+            let parts = parts(filter, || Ok(node.clone().into_iter().collect())).expect("read");
+            parts.into_iter().map(|part| (part.index, part.key, part.owner.is_some())).collect::<Vec<_>>()
+        };
         for (filter, expected) in [
-            (InFlightFilter { worker, ..none() }, ("jobs_of_worker", "worker = ?2")),
-            (InFlightFilter { owner, ..none() }, ("jobs_of_owner", "owner = ?3")),
-            (InFlightFilter { moving: true, ..none() }, ("jobs_moving", MOVING)),
-            (InFlightFilter { without_worker: true, ..none() }, ("jobs_in_flight", UNHELD)),
-            (InFlightFilter { unclaimed_before: now, ..none() }, ("jobs_in_flight", UNHELD)),
-            (InFlightFilter { unowned_before: now, ..none() }, ("jobs_in_flight", UNHELD)),
+            (InFlightFilter { worker, ..none() }, vec![("jobs_of_worker", "worker = ?2", false)]),
+            (InFlightFilter { moving: true, ..none() }, vec![("jobs_moving", MOVING, false)]),
+            (
+                InFlightFilter { owner, ..none() },
+                vec![("jobs_in_flight", UNHELD, true), ("jobs_in_flight", HELD, true)],
+            ),
+            (
+                InFlightFilter { unowned_before: now, ..none() },
+                vec![("jobs_in_flight", UNHELD, false), ("jobs_in_flight", HELD, false)],
+            ),
         ] {
-            assert_eq!(index_of(&filter), Some(expected), "{filter:?}");
+            assert_eq!(of(&filter), expected, "{filter:?}");
         }
-        assert_eq!(index_of(&none()), None);
+        let unheld = [("jobs_in_flight", UNHELD, false), ("jobs_in_flight", UNHELD, true)];
+        assert_eq!(of(&InFlightFilter { without_worker: true, ..none() }), unheld);
+        assert_eq!(of(&InFlightFilter { unclaimed_before: now, ..none() }), unheld);
+        assert_eq!(of(&none()).len(), 4, "with and without a worker, with and without an owner");
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use convoke_core::audit::{Act, AuditPage, AuditQuery};
 use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
+use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::shards::{RosterChange, ShardMember};
 use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
@@ -16,8 +17,8 @@ use jiff::Timestamp;
 use super::readers::{Purposes, Readers};
 use super::writer::Writer;
 use super::{
-    SqliteStore, archive, cancel, dispatch, epoch, fleet, insert, list, logs, queues, record, retention, roster, runs,
-    schedules,
+    SqliteStore, archive, audit, cancel, dispatch, epoch, fleet, insert, list, logs, queues, record, retention, roster,
+    runs, schedules,
 };
 
 /// Rows that one transaction of a purge deletes, so that no other write waits long for it.
@@ -103,11 +104,11 @@ impl JobStore for SqliteStore {
         self.engine.writer.call(ids.len(), move |tx| cancel::redrive(tx, &ids, now)).await
     }
 
-    async fn purge(&self, ids: &[JobId]) -> Result<u64> {
+    async fn purge(&self, ids: &[JobId], statuses: &[Status]) -> Result<u64> {
         let mut purged = 0;
         loop {
-            let ids = ids.to_vec();
-            let verb = move |tx: &mut super::catalog::WriteTx<'_>| cancel::purge(tx, &ids, PURGED_ROWS_MAX);
+            let (ids, statuses) = (ids.to_vec(), statuses.to_vec());
+            let verb = move |tx: &mut super::catalog::WriteTx<'_>| cancel::purge(tx, &ids, &statuses, PURGED_ROWS_MAX);
             let (jobs, more) = self.engine.writer.call(PURGED_ROWS_MAX, verb).await?;
             purged += jobs;
             if !more {
@@ -280,5 +281,34 @@ impl RosterStore for SqliteStore {
 
     async fn shard_roster(&self) -> Result<Vec<ShardMember>> {
         self.reads().call(roster::all).await
+    }
+}
+
+#[async_trait]
+impl AuditStore for SqliteStore {
+    async fn append_audit(&self, act: Act) -> Result<u64> {
+        self.engine.writer.call(1, move |tx| audit::append(tx, &act)).await
+    }
+
+    async fn audit(&self, query: &AuditQuery) -> Result<AuditPage> {
+        let query = query.clone();
+        self.lists().call(move |db| audit::page(db, &query)).await
+    }
+
+    async fn expire_audit(&self, fence: Fence, before: Timestamp, limit: usize) -> Result<usize> {
+        self.engine.writer.call_later(limit, move |tx| audit::expire(tx, fence, before, limit)).await
+    }
+}
+
+#[async_trait]
+impl ValueStore for SqliteStore {
+    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let name = name.to_owned();
+        self.reads().call(move |db| audit::value(db, &name)).await
+    }
+
+    async fn swap_value(&self, name: &str, known: Option<&[u8]>, value: &[u8]) -> Result<bool> {
+        let (name, known, value) = (name.to_owned(), known.map(<[u8]>::to_vec), value.to_vec());
+        self.engine.writer.call(1, move |tx| audit::swap_value(tx, &name, known.as_deref(), &value)).await
     }
 }

@@ -54,6 +54,19 @@ pub(super) fn roster(db: &Connection, namespace: &str) -> Result<Vec<String>> {
     Ok(statement.query_map([namespace], |row| get(row, "member"))?.collect::<rusqlite::Result<_>>()?)
 }
 
+pub(super) fn namespaces(db: &Connection, limit: usize) -> Result<Vec<String>> {
+    let text = sql!(
+        "select namespace from leases where expires_at > {now}
+         union
+         select namespace from members where expires_at > {now}
+         order by 1 limit ?1",
+        now = NOW
+    );
+    let mut statement = db.prepare_cached(text)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    Ok(statement.query_map([limit], |row| get(row, "namespace"))?.collect::<rusqlite::Result<_>>()?)
+}
+
 pub(super) fn read(db: &Connection, namespace: &str) -> Result<Option<Lease>> {
     let mut statement = db.prepare_cached(sql!(
         "select holder, epoch, expires_at - {now} as left_ms
@@ -87,6 +100,12 @@ pub(super) fn resign(db: &Connection, namespace: &str, holder: &str, epoch: Epoc
     let resign = "update leases set expires_at = 0 where namespace = ?1 and holder = ?2 and epoch = ?3";
     db.prepare_cached(resign)?.execute(params![namespace, holder, epoch])?;
     Ok(())
+}
+
+/// Returns the last term if it was resigned.
+pub(super) fn resigned(db: &Connection, namespace: &str) -> Result<Option<Epoch>> {
+    let mut statement = db.prepare_cached("select epoch from leases where namespace = ?1 and expires_at = 0")?;
+    Ok(statement.query_row([namespace], |row| get(row, "epoch").map(Epoch)).optional()?)
 }
 
 pub(super) fn publish(db: &Connection, namespace: &str, report: &str) -> Result<()> {

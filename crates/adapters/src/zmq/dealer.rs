@@ -16,7 +16,7 @@ use omq_tokio::{
     DisconnectReason, Endpoint, Message, MonitorEvent, MonitorRecvError, MonitorStream, Options, ReconnectPolicy,
     Socket, SocketType, TrySendError,
 };
-use rand::Rng;
+use rand::RngExt;
 
 use super::{ZmqCredentials, ZmqLimits, context, endpoint};
 

@@ -78,7 +78,7 @@ impl Probe {
     pub async fn number(&mut self, words: &[&str]) -> i64 {
         match self.ask(words).await {
             Value::Int(number) => number,
-            other => panic!("{words:?} answered {other:?}"),
+            other => panic!("{words:?} returned {other:?}"),
         }
     }
 
@@ -86,12 +86,12 @@ impl Probe {
     pub async fn rows(&mut self, words: &[&str]) -> usize {
         match self.ask(words).await {
             Value::Array(rows) => rows.len(),
-            other => panic!("{words:?} answered {other:?}"),
+            other => panic!("{words:?} returned {other:?}"),
         }
     }
 
     pub async fn keys(&mut self, pattern: &str) -> Vec<String> {
-        let Value::Array(keys) = self.ask(&["KEYS", pattern]).await else { panic!("KEYS answers a list") };
+        let Value::Array(keys) = self.ask(&["KEYS", pattern]).await else { panic!("KEYS returns a list") };
         let text = |key| match key {
             Value::BulkString(bytes) => String::from_utf8(bytes).expect("our keys are text"),
             other => panic!("a key is {other:?}"),
@@ -103,7 +103,7 @@ impl Probe {
 
     /// Returns the number of connections to the server, this one included.
     pub async fn connections(&mut self) -> usize {
-        let Value::BulkString(list) = self.ask(&["CLIENT", "LIST"]).await else { panic!("CLIENT LIST answers text") };
+        let Value::BulkString(list) = self.ask(&["CLIENT", "LIST"]).await else { panic!("CLIENT LIST returns text") };
         String::from_utf8_lossy(&list).lines().count()
     }
 }

@@ -5,7 +5,7 @@ use convoke_adapters::zmq::{ZmqDealer, ZmqLimits, ZmqRouter};
 use convoke_core::error::Error;
 use convoke_core::ports::router::{DealerConnecting, RouterBinding};
 
-use super::stage::{answer, bind, connect, nowhere, receive, within};
+use super::stage::{bind, connect, nowhere, receive, reply, within};
 
 #[tokio::test]
 async fn what_a_dealer_says_before_its_coordinator_is_there_arrives_later() {
@@ -32,8 +32,8 @@ async fn a_dealer_finds_the_coordinator_that_took_over() {
                 }
             }
         };
-        answer(&mut *router, &received.from, "welcome").await;
-        assert_eq!(within("the answer", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"welcome")]);
+        reply(&mut *router, &received.from, "welcome").await;
+        assert_eq!(within("the reply", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"welcome")]);
         drop(router);
         router = ZmqRouter::new(&address).expect("an address").bind().await.expect("a free port");
     }
@@ -93,7 +93,7 @@ async fn waiting_for_a_message_can_be_given_up_without_losing_one() {
     dealer.send(Bytes::from_static(b"here")).await.expect("room");
     let peer = receive(&mut *router).await.from;
     for number in 0..200_u32 {
-        answer(&mut *router, &peer, number.to_string()).await;
+        reply(&mut *router, &peer, number.to_string()).await;
         let message = loop {
             tokio::select! {
                 biased;

@@ -98,8 +98,8 @@ async fn a_message_over_the_limit_ends_its_connection_and_is_counted() {
         let write = async {
             let _ = writing.write_all(&bytes).await;
         };
-        let mut said = Vec::new();
-        let read = tokio::io::AsyncReadExt::read_to_end(&mut reading, &mut said);
+        let mut bytes = Vec::new();
+        let read = tokio::io::AsyncReadExt::read_to_end(&mut reading, &mut bytes);
         let (_, _) = within("the end of the connection", async { tokio::join!(write, read) }).await;
         eventually("it is counted", async || (router.refusals().oversized == count).then_some(())).await;
     }
@@ -114,7 +114,7 @@ async fn a_message_just_under_the_limit_arrives() {
     dealer.send(large.clone()).await.expect("room");
     let received = receive(&mut *router).await;
     assert!(received.frames == [large.clone()]);
-    assert_eq!(answer(&mut *router, &received.from, large.clone()).await, Sent::Queued);
+    assert_eq!(reply(&mut *router, &received.from, large.clone()).await, Sent::Queued);
     assert!(within("it comes back", dealer.receive()).await.expect("a message") == [large]);
 }
 
@@ -139,7 +139,7 @@ async fn a_peer_that_never_reads_loses_its_messages_and_delays_nobody() {
     let (_stream, deaf) = by_hand(&mut *router, "deaf").await;
     let mut full = 0;
     for _ in 0..10_000 {
-        match answer(&mut *router, &deaf, vec![b'x'; 1000]).await {
+        match reply(&mut *router, &deaf, vec![b'x'; 1000]).await {
             Sent::Queued => {}
             Sent::Full => full += 1,
             Sent::Gone => panic!("it is still connected"),
@@ -157,10 +157,10 @@ async fn a_peer_that_talks_without_end_does_not_silence_the_others() {
     let flood = frame(0, b"noise").repeat(1000);
     let loud = tokio::spawn(async move { while writing.write_all(&flood).await.is_ok() {} });
     let mut dealer = connect(&*router).await;
-    for word in 0..10 {
-        dealer.send(Bytes::from(format!("word {word}"))).await.expect("room");
-        within("the quiet one's word", async {
-            while receive(&mut *router).await.frames != [Bytes::from(format!("word {word}"))] {}
+    for message in 0..10 {
+        dealer.send(Bytes::from(format!("message {message}"))).await.expect("room");
+        within("the quiet one's message", async {
+            while receive(&mut *router).await.frames != [Bytes::from(format!("message {message}"))] {}
         })
         .await;
     }

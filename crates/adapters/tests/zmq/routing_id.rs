@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use convoke_core::ports::router::{Peer, Sent};
 
-use super::stage::{answer, bind, by_hand, closed, connect, connect_as, receive, serves, within};
+use super::stage::{bind, by_hand, closed, connect, connect_as, receive, reply, serves, within};
 
 #[tokio::test]
 async fn nobody_hears_what_is_sent_to_an_unknown_address() {
     let mut router = bind().await;
     for id in [&b"nobody"[..], b"", &[0; 300]] {
-        assert_eq!(answer(&mut *router, &Peer(Bytes::from_static(id)), "hello?").await, Sent::Gone);
+        assert_eq!(reply(&mut *router, &Peer(Bytes::from_static(id)), "hello?").await, Sent::Gone);
     }
 }
 
@@ -19,7 +19,7 @@ async fn a_peer_that_hung_up_is_gone() {
     let (stream, peer) = by_hand(&mut *router, "short").await;
     drop(stream);
     within("its going to be noticed", async {
-        while answer(&mut *router, &peer, "still there?").await != Sent::Gone {
+        while reply(&mut *router, &peer, "still there?").await != Sent::Gone {
             tokio::task::yield_now().await;
         }
     })
@@ -46,13 +46,13 @@ async fn a_worker_that_comes_back_under_its_routing_id_is_heard_at_once() {
     for round in 0..20 {
         let (stream, peer) = by_hand(&mut *router, "worker").await;
         before.push(stream);
-        let word = format!("round {round}");
-        assert_eq!(answer(&mut *router, &peer, word.clone()).await, Sent::Queued);
+        let message = format!("round {round}");
+        assert_eq!(reply(&mut *router, &peer, message.clone()).await, Sent::Queued);
         let stream = before.last_mut().expect("it is there");
-        within("the answer on the new connection", async {
-            let mut said = Vec::new();
-            while !String::from_utf8_lossy(&said).contains(&word) {
-                tokio::io::AsyncReadExt::read_buf(stream, &mut said).await.expect("it is open");
+        within("the reply on the new connection", async {
+            let mut bytes = Vec::new();
+            while !String::from_utf8_lossy(&bytes).contains(&message) {
+                tokio::io::AsyncReadExt::read_buf(stream, &mut bytes).await.expect("it is open");
             }
         })
         .await;
@@ -75,8 +75,8 @@ async fn a_stolen_routing_id_takes_the_answers_and_harms_nobody_else() {
     let from = receive(&mut *router).await.from;
     assert_eq!(from, Peer(Bytes::from_static(b"victim")));
     closed(&mut owner).await;
-    answer(&mut *router, &from, "yours").await;
-    assert_eq!(within("the answer", thief.receive()).await.expect("a message"), [Bytes::from_static(b"yours")]);
-    answer(&mut *router, &bystander, "as before").await;
-    assert_eq!(within("the answer", other.receive()).await.expect("a message"), [Bytes::from_static(b"as before")]);
+    reply(&mut *router, &from, "yours").await;
+    assert_eq!(within("the reply", thief.receive()).await.expect("a message"), [Bytes::from_static(b"yours")]);
+    reply(&mut *router, &bystander, "as before").await;
+    assert_eq!(within("the reply", other.receive()).await.expect("a message"), [Bytes::from_static(b"as before")]);
 }

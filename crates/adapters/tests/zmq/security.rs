@@ -4,7 +4,7 @@ use bytes::Bytes;
 use convoke_adapters::zmq::{ZmqCredentials, ZmqDealer, ZmqKeys, ZmqRouter, ZmqSecurity};
 use convoke_core::ports::router::{Dealer, DealerConnecting, Router, RouterBinding, Sent};
 
-use super::stage::{ANYWHERE, answer, impatient, receive, refused, within};
+use super::stage::{ANYWHERE, impatient, receive, refused, reply, within};
 
 async fn bind(security: ZmqSecurity) -> Box<dyn Router> {
     let router = ZmqRouter::new(ANYWHERE).expect("an address").security(security).limits(impatient());
@@ -25,8 +25,8 @@ async fn talks(router: &mut dyn Router, credentials: ZmqCredentials) {
     dealer.send(Bytes::from_static(b"hello")).await.expect("room");
     let received = receive(router).await;
     assert_eq!(received.frames, [Bytes::from_static(b"hello")]);
-    assert_eq!(answer(router, &received.from, "welcome").await, Sent::Queued);
-    assert_eq!(within("the answer", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"welcome")]);
+    assert_eq!(reply(router, &received.from, "welcome").await, Sent::Queued);
+    assert_eq!(within("the reply", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"welcome")]);
 }
 
 #[tokio::test]
@@ -62,12 +62,12 @@ async fn a_worker_that_was_turned_away_gets_in_once_its_password_is_known() {
     let security = ZmqSecurity::Plain(vec![("ada".into(), "secret".into())]);
     let next = ZmqRouter::new(&address).expect("an address").security(security);
     let mut router = next.bind().await.expect("a free port");
-    within("its word", async {
+    within("its message", async {
         loop {
             dealer.send(Bytes::from_static(b"me again")).await.expect("room");
             tokio::select! {
                 received = receive(&mut *router) => break assert_eq!(received.frames, [Bytes::from_static(b"me again")]),
-                refusal = dealer.receive() => assert!(refusal.expect_err("nobody answered").is_denied()),
+                refusal = dealer.receive() => assert!(refusal.expect_err("there was no reply").is_denied()),
             }
         }
     })

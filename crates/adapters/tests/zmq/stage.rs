@@ -43,7 +43,7 @@ pub async fn receive(router: &mut dyn Router) -> Received {
 }
 
 /// Sends to one peer.
-pub async fn answer(router: &mut dyn Router, to: &Peer, message: impl Into<Bytes>) -> Sent {
+pub async fn reply(router: &mut dyn Router, to: &Peer, message: impl Into<Bytes>) -> Sent {
     router.send(vec![(to.clone(), message.into())]).await[0]
 }
 
@@ -53,25 +53,25 @@ const REPEAT: Duration = Duration::from_millis(200);
 /// Asserts that a new dealer is served. Messages on a failed connection are lost, so it repeats its message.
 pub async fn serves(router: &mut dyn Router) {
     let mut dealer = connect(router).await;
-    let word = Bytes::from_static(b"are you there?");
-    let from = within("an honest worker's word", async {
+    let message = Bytes::from_static(b"are you there?");
+    let from = within("an honest worker's message", async {
         loop {
-            if dealer.send(word.clone()).await.is_err() {
+            if dealer.send(message.clone()).await.is_err() {
                 // It was rejected: a receive returns that, and the next send connects again.
                 let _ = timeout(REPEAT, dealer.receive()).await;
                 continue;
             }
             while let Ok(received) = timeout(REPEAT, router.receive(1)).await {
                 let received = received.expect("an open socket").remove(0);
-                if received.frames == [word.clone()] {
+                if received.frames == [message.clone()] {
                     return received.from;
                 }
             }
         }
     })
     .await;
-    assert_eq!(answer(router, &from, "yes").await, Sent::Queued);
-    assert_eq!(within("its answer", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"yes")]);
+    assert_eq!(reply(router, &from, "yes").await, Sent::Queued);
+    assert_eq!(within("its reply", dealer.receive()).await.expect("a message"), [Bytes::from_static(b"yes")]);
 }
 
 pub async fn refused(router: &dyn Router, what: &str, at_least: u64) {
@@ -92,8 +92,8 @@ pub async fn raw(router: &dyn Router) -> TcpStream {
 
 /// Waits until the other side has closed, whatever it sends before.
 pub async fn closed(stream: &mut TcpStream) {
-    let mut said = [0; 1024];
-    within("the connection's end", async { while matches!(stream.read(&mut said).await, Ok(1..)) {} }).await;
+    let mut buffer = [0; 1024];
+    within("the connection's end", async { while matches!(stream.read(&mut buffer).await, Ok(1..)) {} }).await;
 }
 
 /// The first 64 bytes of ZMTP 3.0 with no security.

@@ -1,7 +1,10 @@
 //! Measures the limits of the machine itself, for comparison with the other figures.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -11,6 +14,10 @@ use super::JobsArgs;
 use super::enqueue::{job, repeat};
 use super::wire::Target;
 use crate::run::Run;
+
+/// The pause between two flushes of a [`FlushProbe`]: rare enough to delay nobody, and no multiple of the usual pause
+/// between two jobs.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(17);
 
 /// Small writes to one file, each made durable before the next: the limit of durable transactions without grouping.
 pub fn fsyncs(dir: &Path, quick: bool) -> Result<f64> {
@@ -23,6 +30,42 @@ pub fn fsyncs(dir: &Path, quick: bool) -> Result<f64> {
         count += 1;
     }
     Ok(f64::from(count) / started.elapsed().as_secs_f64())
+}
+
+/// Flushes one block now and then beside another measurement, and takes the time of each.
+pub struct FlushProbe {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Vec<u32>>>,
+}
+
+impl FlushProbe {
+    /// Writes into a file of its own in `dir`.
+    pub fn start(dir: &Path) -> Result<FlushProbe> {
+        let mut file = std::fs::File::create(dir.join("flushes"))?;
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name("bench-flushes".into()).spawn(move || {
+            let (block, mut flushes_us) = ([7u8; 4096], Vec::new());
+            while !stopped.load(Ordering::Relaxed) {
+                std::thread::sleep(FLUSH_INTERVAL);
+                let started = Instant::now();
+                file.write_all(&block)?;
+                file.sync_data()?;
+                flushes_us.push(u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
+            }
+            Ok(flushes_us)
+        })?;
+        Ok(FlushProbe { stop, thread })
+    }
+
+    /// Returns the times in microseconds, sorted.
+    pub fn stop(self) -> Result<Vec<u32>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let Ok(flushes) = self.thread.join() else { anyhow::bail!("the thread that flushes panicked") };
+        let mut flushes_us = flushes?;
+        flushes_us.sort_unstable();
+        Ok(flushes_us)
+    }
 }
 
 /// The client of the single enqueue against a server that only sends a fixed response.

@@ -3,8 +3,12 @@
 //! Unless a server is named, it starts a private one: this binary, on a temporary SQLite file and a free port, as a
 //! user would start it. The client side is minimal ([`wire`]), because it shares the machine with the server. Compare
 //! the figures of a noisy machine with its limits, measured in the same run ([`limits`]): how many small writes the
-//! disk makes durable in a second, and how many bare HTTP exchanges this client can make.
+//! disk makes durable in a second, and how many bare HTTP exchanges this client can make. While latency is measured, one
+//! block is written and flushed every few milliseconds on the same disk, so that a disk that stalls is visible beside
+//! the latency that it causes. Processor time a job is printed for the private servers, and for PostgreSQL and Redis if
+//! they run on this machine.
 
+mod cost;
 mod drain;
 mod enqueue;
 mod flat;
@@ -14,7 +18,7 @@ mod lists;
 mod wire;
 mod workers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -23,7 +27,10 @@ use convoke_core::duration;
 
 use super::child::{Children, Engines};
 use super::report::Report;
+use super::run::percentile;
 use crate::Usage;
+use cost::Meters;
+use limits::FlushProbe;
 use wire::Target;
 
 #[derive(Debug, Clone, Args)]
@@ -116,7 +123,7 @@ pub async fn run(args: JobsArgs) -> Result<()> {
     if !children.is_empty() {
         report.add("idleRssMb", "idle RSS", children.memory()?.now_mb, "MB");
     }
-    let measured = measure(&args, &target, &children, &mut report).await;
+    let measured = measure(&args, &target, &children, dir.path(), &mut report).await;
     if !children.is_empty() && measured.is_ok() {
         report.add("peakRssMb", "peak RSS", children.memory()?.peak_mb, "MB");
     }
@@ -125,8 +132,9 @@ pub async fn run(args: JobsArgs) -> Result<()> {
     report.print()
 }
 
-async fn measure(args: &JobsArgs, target: &Target, children: &Children, report: &mut Report) -> Result<()> {
+async fn measure(args: &JobsArgs, target: &Target, children: &Children, dir: &Path, report: &mut Report) -> Result<()> {
     let jobs = args.jobs();
+    let meters = Meters::new(children, &args.engines);
     report.phase("single enqueue");
     let single = enqueue::single(target, "bench-single", jobs / 2, args.connections).await?;
     report.add("singlePerSecond", "enqueue, one a request", single.per_second(), "/s");
@@ -135,22 +143,30 @@ async fn measure(args: &JobsArgs, target: &Target, children: &Children, report: 
     let batch = enqueue::batches(target, "bench-drain", jobs, args.batch).await?;
     report.add("batchPerSecond", "enqueue, in batches", batch.per_second(), "/s");
     report.phase("drain of what was enqueued");
+    let before = meters.read()?;
     let drained = drain::backlog(target, "bench-drain", jobs, args.concurrency).await?;
     report.add("drainPerSecond", "drain of a backlog", drained, "/s");
+    meters.report(report, "drain", &before, jobs)?;
     report.phase("end to end");
+    let before = meters.read()?;
     let live = drain::live(target, "bench-live", jobs, args).await?;
     report.add("endToEndPerSecond", "end to end, while enqueueing", live, "/s");
+    meters.report(report, "endToEnd", &before, jobs)?;
     if args.raw_worker {
         report.phase("drain by a bare poller");
         enqueue::batches(target, "bench-raw", jobs, args.batch).await?;
         report.add("rawDrainPerSecond", "drain by a bare poller", drain::raw(target, "bench-raw", jobs).await?, "/s");
     }
     report.phase("latency");
-    let latency = latency::measure(target, "bench-latency", args.rate, args.latency_for()).await?;
+    let probe = FlushProbe::start(dir)?;
+    let latency = latency::measure(target, "bench-latency", args.rate, args.latency_for()).await;
+    let (flushes_us, latency) = (probe.stop()?, latency?);
     report.add("startP50Ms", &format!("enqueue to start at {}/s, p50", args.rate), latency.start(50.0), "ms");
     report.add("startP99Ms", "  its p99", latency.start(99.0), "ms");
     report.add("ackP50Ms", "  enqueue to acknowledgement, p50", latency.acknowledged(50.0), "ms");
     report.add("ackP99Ms", "  its p99", latency.acknowledged(99.0), "ms");
+    report.add("flushP50Ms", "  bare write + fsync meanwhile, p50", percentile(&flushes_us, 50.0), "ms");
+    report.add("flushP99Ms", "  its p99", percentile(&flushes_us, 99.0), "ms");
     if args.flat {
         flat::measure(args, target, children, report).await?;
     }

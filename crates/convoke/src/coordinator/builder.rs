@@ -1,8 +1,11 @@
 //! The options of a coordinator, and its start.
 
+use std::time::Duration;
+
 use convoke_core::{Invalid, NodeId};
 use convoke_http::{
-    AccessOptions, AppState, GuardedListener, Info, PublicPaths, Role, Shards, host_and_port, recorder,
+    AccessOptions, AppState, DashboardSettings, GuardedListener, Info, PublicPaths, Shards, Site, Token, host_and_port,
+    recorder,
 };
 use convoke_runtime::jobs::{self, Ports, Settings};
 use tokio::sync::OnceCell;
@@ -11,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(feature = "zmq")]
 use super::ShardSettings;
+#[cfg(feature = "zmq")]
 use super::shards::{self, check_shards};
 use super::{Coordinator, Server};
 use crate::connect;
@@ -29,6 +33,7 @@ pub struct CoordinatorBuilder {
     cache: Option<String>,
     http: Option<String>,
     access: AccessOptions,
+    site: Site,
     #[cfg(feature = "zmq")]
     shards: Option<ShardSettings>,
     settings: Settings,
@@ -48,7 +53,8 @@ impl CoordinatorBuilder {
         self
     }
 
-    /// Sets the bus between nodes: `redis://…`, or `memory:` for a single node. Default: `memory:`.
+    /// Sets the bus between nodes: `postgres:` (the database of the store), `postgres://…`, `redis://…`, or `memory:` for
+    /// a single node. Default: `postgres:` with a store in PostgreSQL, else `memory:`.
     pub fn bus(mut self, url: impl Into<String>) -> Self {
         self.bus = Some(url.into());
         self
@@ -83,9 +89,16 @@ impl CoordinatorBuilder {
         self
     }
 
-    /// Sets the tokens that requests must carry, with the role of each. They also apply to [`Coordinator::router`].
-    pub fn tokens<T: Into<String>>(mut self, tokens: impl IntoIterator<Item = (T, Role)>) -> Self {
-        self.access.tokens = tokens.into_iter().map(|(token, role)| (token.into(), role)).collect();
+    /// Sets the tokens that requests must carry, each as `(token, role)` or as a [`Token`] with a name for the audit. They
+    /// also apply to [`Coordinator::router`].
+    pub fn tokens<T: Into<Token>>(mut self, tokens: impl IntoIterator<Item = T>) -> Self {
+        self.access.tokens = tokens.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets how long a session of a browser lasts. Default: 12 hours.
+    pub fn session_ttl(mut self, ttl: Duration) -> Self {
+        self.access.session_ttl = ttl;
         self
     }
 
@@ -105,6 +118,19 @@ impl CoordinatorBuilder {
     /// applications that check access before requests reach [`Coordinator::router`].
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.access.insecure = insecure;
+        self
+    }
+
+    /// Sets the path under which a proxy serves this node, such as `/convoke`: links and redirects of pages begin with it.
+    /// Default: none, or the path under which [`Coordinator::router`] is nested.
+    pub fn base_path(mut self, path: impl Into<String>) -> Self {
+        self.site.base_path = path.into();
+        self
+    }
+
+    /// Sets the name and colour of the dashboard's pages, and whether they are served. Default: they are.
+    pub fn dashboard(mut self, settings: DashboardSettings) -> Self {
+        self.site.dashboard = settings;
         self
     }
 
@@ -158,7 +184,7 @@ impl CoordinatorBuilder {
             let replying = async move { shards.relay.reply_to_nodes().await };
             background.push(AbortOnDropHandle::new(tokio::spawn(replying)));
         }
-        let state = AppState::new(node.clone(), shards, policy, self.info(), metrics);
+        let state = AppState::new(node.clone(), shards, policy, self.info(), self.site, metrics);
         let server = listener.zip(address).map(|(listener, address)| {
             let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
             let serving = convoke_http::serve(listener, state.clone(), closing.clone().cancelled_owned());
@@ -175,16 +201,18 @@ impl CoordinatorBuilder {
     /// Copies the addresses that were set by their own methods into the settings.
     fn set_addresses(&mut self) {
         let Settings { store, bus, leases, cache, .. } = &mut self.settings;
-        for (given, url) in [(&self.store, &mut store.url), (&self.bus, &mut bus.url), (&self.cache, &mut cache.url)] {
+        for (given, url) in [(&self.store, &mut store.url), (&self.cache, &mut cache.url)] {
             if let Some(given) = given {
                 *url = given.into();
             }
         }
+        for (given, url) in [(&self.bus, &mut bus.url), (&self.leases, &mut leases.url)] {
+            if let Some(given) = given {
+                *url = Some(given.into());
+            }
+        }
         if let Some(prefix) = &self.bus_prefix {
             bus.prefix.clone_from(prefix);
-        }
-        if let Some(url) = &self.leases {
-            leases.url = Some(url.into());
         }
     }
 
@@ -196,6 +224,7 @@ impl CoordinatorBuilder {
             host_and_port(bind).map_err(|message| Invalid::new("http.bind", message))?;
         }
         self.access.check()?;
+        self.site.check()?;
         #[cfg(feature = "zmq")]
         self.shards.as_ref().map_or(Ok(()), check_shards)?;
         self.settings.check()?;
@@ -206,7 +235,7 @@ impl CoordinatorBuilder {
         let Settings { store, bus, leases, cache, retry, .. } = &self.settings;
         connect::Addresses {
             store: &store.url,
-            bus: &bus.url,
+            bus: connect::bus_of(bus.url.as_deref(), &store.url),
             bus_prefix: &bus.prefix,
             leases: leases.url.as_deref(),
             cache: &cache.url,

@@ -42,12 +42,13 @@ use crate::worker::Worker;
 pub use builder::CoordinatorBuilder;
 #[cfg(feature = "zmq")]
 pub use convoke_core::shards::Settings as ShardSettings;
-pub use convoke_http::{Info, ListenError, PublicPaths, Role};
+pub use convoke_http::{Color, DashboardSettings, Info, ListenError, PublicPaths, Role, Token};
 pub use convoke_runtime::jobs::{
     BusSettings, CacheSettings, ChannelSettings, ClusterSettings, LeaseSettings, RateLimitSettings, RetentionSettings,
     RetrySettings, Settings, StoreSettings, WorkerSettings,
 };
 pub use convoke_runtime::shards::ShardsState;
+#[cfg(feature = "zmq")]
 pub use shards::check_shards;
 
 /// A node that runs in this process. Call [`drain`](Self::drain) before the process ends; dropping it aborts the node.
@@ -106,7 +107,7 @@ impl Coordinator {
         Worker::over(Arc::new(self.node.clone()))
     }
 
-    /// Returns the routes of the HTTP API for the application's own server. Mount them under a path with `nest`, beside other
+    /// Returns the routes of the HTTP API and the dashboard for the application's own server. Mount them under a path with `nest`, beside other
     /// routes with `merge`, or as `fallback_service`. Clients and workers then connect to that path, such as
     /// `http://127.0.0.1:8080/convoke`.
     ///

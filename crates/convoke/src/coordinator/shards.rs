@@ -140,22 +140,22 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_key_and_repeats_no_secret() {
-        let said = security(|shards| shards.plain = "ann:secret,bob".into()).expect_err("no password");
-        assert!(said.starts_with("shards.plain: expected") && said.contains("entry 2"), "{said}");
-        assert!(!said.contains("secret"), "{said}");
-        let said = security(|shards| shards.curve = "tooshort".into()).expect_err("no key");
-        assert!(said.starts_with("shards.curve: expected \"off\" or a key") && !said.contains("tooshort"), "{said}");
+        let error = security(|shards| shards.plain = "ann:secret,bob".into()).expect_err("no password");
+        assert!(error.starts_with("shards.plain: expected") && error.contains("entry 2"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+        let error = security(|shards| shards.curve = "tooshort".into()).expect_err("no key");
+        assert!(error.starts_with("shards.curve: expected \"off\" or a key") && !error.contains("tooshort"), "{error}");
         let keys = ZmqKeys::generate();
-        let said = security(|shards| {
+        let error = security(|shards| {
             shards.curve = keys.secret_z85().into();
             shards.curve_clients = "somebody".into();
         });
-        let said = said.expect_err("no key");
-        assert!(said.starts_with("shards.curve_clients: expected \"any\"") && said.contains("somebody"), "{said}");
-        let said = security(|shards| {
+        let error = error.expect_err("no key");
+        assert!(error.starts_with("shards.curve_clients: expected \"any\"") && error.contains("somebody"), "{error}");
+        let error = security(|shards| {
             shards.curve = keys.secret_z85().into();
             shards.plain = "a:b".into();
         });
-        assert!(said.expect_err("both").starts_with("shards.plain: expected \"off\" beside shards.curve"));
+        assert!(error.expect_err("both").starts_with("shards.plain: expected \"off\" beside shards.curve"));
     }
 }

@@ -71,6 +71,7 @@ impl MeshAddress {
         self.package_problem.as_deref()
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn warn(&self) {
         if let Some(problem) = &self.package_problem {
             tracing::warn!(prefix = self.prefix, "{problem}");

@@ -11,7 +11,7 @@ use super::{Running, in_time, quick};
 
 const RUNS: u64 = 3;
 
-/// Ends when it is let go.
+/// Ends when it is released.
 #[derive(Serialize, Deserialize)]
 struct Hold(u64);
 

@@ -27,7 +27,7 @@ async fn double(_: Context, Double(number): Double) -> convoke::Result<u64> {
     Ok(number * 2)
 }
 
-/// A worker that runs until it is told to stop.
+/// A worker that runs until it is stopped.
 struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<convoke::Result<()>>,

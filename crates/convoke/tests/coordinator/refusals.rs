@@ -26,7 +26,7 @@ async fn a_wrong_value_is_refused_by_the_name_of_its_key() {
         (memory().store("mysql://db"), "store.url: expected postgres://…"),
         (memory().bus("kafka://bus"), "bus.url: expected redis://…"),
         (memory().bus("kafka://bus").settings(Settings::default()), "bus.url: expected redis://…"),
-        (with(|it| it.bus.url = "kafka://bus".into()), "bus.url: expected redis://…"),
+        (with(|it| it.bus.url = Some("kafka://bus".into())), "bus.url: expected redis://…"),
         (memory().leases("memory"), "leases.url: expected "),
         (memory().node_id(""), "node.id: expected a name"),
         (memory().bus_prefix("a b"), "bus.prefix: expected a word without spaces"),

@@ -81,7 +81,7 @@ async fn a_node_that_is_dropped_stops_and_frees_its_port_and_its_file() {
     let second = Coordinator::builder().store(at(&directory)).start().await.err().expect("the file has one server");
     assert!(matches!(second, Error::Coordinator(convoke_core::Error::Conflict(_))), "{second}");
     drop(coordinator);
-    // Its tasks end when they next look.
+    // Its tasks end at their next check.
     let again = in_time("the file", async {
         loop {
             match Coordinator::builder().store(at(&directory)).http(address.to_string()).start().await {

@@ -1,6 +1,6 @@
-//! A process that would lead, and tells the referee each time that it believes to.
+//! A candidate process, which reports to the referee each time that it believes to lead.
 //!
-//! SIGUSR1 makes it resign, SIGTERM makes it leave. Its words are lines on a TCP connection, with times of the monotonic clock,
+//! SIGUSR1 makes it resign, SIGTERM makes it leave. Its messages are lines on a TCP connection, with times of the monotonic clock,
 //! which all processes of a machine share.
 
 use std::io::Write;
@@ -12,8 +12,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use convoke::election::{Policy, Settings};
 use convoke::{Elector, connect};
-use convoke_core::ports::Leases;
 use convoke_core::ports::leases::{Floor, Lease};
+use convoke_core::ports::{Leases, Resignations};
 use convoke_core::{Epoch, Result};
 use convoke_testkit::process::monotonic_ns;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,7 +23,7 @@ use super::record::PeerMessage;
 pub const TTL: Duration = Duration::from_millis(500);
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
 const CLAIM_PAUSE: Duration = Duration::from_millis(3);
-/// What takes longer than it should by more than this is told to the referee: the machine or the backend is at fault.
+/// A delay of more than this is reported to the referee: the machine or the backend caused it.
 const NOTICED: Duration = Duration::from_millis(10);
 
 pub struct Orders {
@@ -47,8 +47,8 @@ impl Orders {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 pub async fn run(orders: Orders) {
-    let words = connect_to_referee(&orders.referee);
-    let leases = connect::leases(&orders.url, "contest").await.expect("the leases answer");
+    let messages = connect_to_referee(&orders.referee);
+    let leases = connect::leases(&orders.url, "contest").await.expect("the leases are available");
     let settings = Settings {
         policy: orders.policy.parse::<Policy>().expect("a policy"),
         heartbeat_interval: HEARTBEAT,
@@ -58,24 +58,24 @@ pub async fn run(orders: Orders) {
         startup_jitter_max: Duration::ZERO,
         ..Settings::default()
     };
-    let witnessed = Arc::new(Witnessed { leases, words: words.clone() });
+    let witnessed = Arc::new(Witnessed { leases, messages: messages.clone() });
     let elector = Elector::over(witnessed).id(orders.id).namespace("contest").settings(settings).start().await;
     let elector = elector.expect("starts");
     let (mut resign, mut leave) =
         (signal(SignalKind::user_defined1()).expect("a signal"), signal(SignalKind::terminate()).expect("a signal"));
-    send(&words, PeerMessage::Ready { at: monotonic_ns() });
+    send(&messages, PeerMessage::Ready { at: monotonic_ns() });
     loop {
-        let looked = monotonic_ns();
+        let checked = monotonic_ns();
         tokio::select! {
             _ = resign.recv() => elector.resign().await,
             _ = leave.recv() => break,
             () = tokio::time::sleep(CLAIM_PAUSE) => {
-                report_if_kept(&words, looked, CLAIM_PAUSE);
+                report_if_kept(&messages, checked, CLAIM_PAUSE);
                 let Some(term) = elector.term() else { continue };
                 // It led before this moment and leads after it: so it does at this moment.
                 let at = monotonic_ns();
                 if !term.is_over() {
-                    send(&words, PeerMessage::Claim { epoch: term.epoch().0, at });
+                    send(&messages, PeerMessage::Claim { epoch: term.epoch().0, at });
                 }
             }
         }
@@ -83,37 +83,37 @@ pub async fn run(orders: Orders) {
     elector.stop().await;
 }
 
-fn send(words: &Sender<PeerMessage>, word: PeerMessage) {
-    words.send(word).expect("the referee listens");
+fn send(messages: &Sender<PeerMessage>, word: PeerMessage) {
+    messages.send(word).expect("the referee listens");
 }
 
 /// Since then no more than so long should have passed.
-fn report_if_kept(words: &Sender<PeerMessage>, since: u64, expected: Duration) {
+fn report_if_kept(messages: &Sender<PeerMessage>, since: u64, expected: Duration) {
     let at = monotonic_ns();
     if at - since > (expected + NOTICED).as_nanos() as u64 {
-        send(words, PeerMessage::Kept { ns: at - since, at });
+        send(messages, PeerMessage::Kept { ns: at - since, at });
     }
 }
 
 fn connect_to_referee(referee: &str) -> Sender<PeerMessage> {
     let mut line = TcpStream::connect(referee).expect("the referee is there");
     line.set_nodelay(true).expect("an option");
-    let (words, said) = channel::<PeerMessage>();
+    let (messages, queued) = channel::<PeerMessage>();
     std::thread::spawn(move || {
-        for word in said {
-            if line.write_all(format!("{} {word} .\n", std::process::id()).as_bytes()).is_err() {
+        for message in queued {
+            if line.write_all(format!("{} {message} .\n", std::process::id()).as_bytes()).is_err() {
                 // Without a referee there is no contest.
                 std::process::exit(0);
             }
         }
     });
-    words
+    messages
 }
 
-/// Leases whose grants the referee hears of: from before they were asked for, until before they are given back.
+/// Leases whose grants are reported to the referee: from before their request until before their release.
 struct Witnessed {
     leases: Arc<dyn Leases>,
-    words: Sender<PeerMessage>,
+    messages: Sender<PeerMessage>,
 }
 
 #[async_trait]
@@ -133,29 +133,33 @@ impl Leases for Witnessed {
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
         let asked = monotonic_ns();
         let lease = self.leases.read(namespace).await;
-        report_if_kept(&self.words, asked, Duration::ZERO);
+        report_if_kept(&self.messages, asked, Duration::ZERO);
         lease
     }
 
     async fn elect(&self, namespace: &str, candidate: &str, ttl: Duration, floor: Floor) -> Result<Lease> {
         let asked = monotonic_ns();
         let lease = self.leases.elect(namespace, candidate, ttl, floor).await;
-        report_if_kept(&self.words, asked, Duration::ZERO);
+        report_if_kept(&self.messages, asked, Duration::ZERO);
         let lease = lease?;
-        send(&self.words, PeerMessage::Grant { epoch: lease.epoch.0, at: asked });
+        send(&self.messages, PeerMessage::Grant { epoch: lease.epoch.0, at: asked });
         Ok(lease)
     }
 
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
         let asked = monotonic_ns();
         let lease = self.leases.renew(namespace, holder, epoch, ttl).await?;
-        send(&self.words, PeerMessage::Grant { epoch: lease.epoch.0, at: asked });
+        send(&self.messages, PeerMessage::Grant { epoch: lease.epoch.0, at: asked });
         Ok(lease)
     }
 
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()> {
-        send(&self.words, PeerMessage::Resign { epoch: epoch.0, at: monotonic_ns() });
+        send(&self.messages, PeerMessage::Resign { epoch: epoch.0, at: monotonic_ns() });
         self.leases.resign(namespace, holder, epoch).await
+    }
+
+    fn watch_resignations(&self, namespace: &str) -> Box<dyn Resignations> {
+        self.leases.watch_resignations(namespace)
     }
 
     fn lease_check_interval(&self) -> Option<Duration> {

@@ -54,7 +54,7 @@ async fn one_leads_on_postgres_whatever_happens() {
     contest(SharedPostgres::get().create_database().into(), Policy::LowestId, Duration::ZERO).await;
 }
 
-/// It is not looked at between heartbeats, so that everything takes one more.
+/// It is not read between heartbeats, so that everything takes one more.
 #[tokio::test]
 async fn one_leads_on_s3_whatever_happens() {
     let _field = FIELD.lock().await;

@@ -1,5 +1,5 @@
-//! Electors and workers of the published system (s3db.js) in one namespace of a bucket: one leader between them, and all say who
-//! it is.
+//! Electors and workers of the published system (s3db.js) in one namespace of a bucket: one leader between them, and all name the
+//! same one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // An elector says farewell; nobody hears of it.
+        // An elector resigns; the others receive no message of it.
         if let Member::Ours(seat) = self {
             seat.proxy.rule(|_| Fault::Lost);
         }
@@ -65,7 +65,7 @@ async fn ours(server: &S3Server, id: &str, policy: Policy, yield_to_foreign: boo
     Member::Ours(seat(server, id, SignedDuration::ZERO, settings).await)
 }
 
-/// Waits until all say the same, and that it is one of them.
+/// Waits until all name the same, and it is one of them.
 async fn agreed(fleet: &BTreeMap<&str, Member>) -> (String, u64) {
     eventually("one leader that all agree on", || async {
         let mut views = fleet.values().map(Member::leader);

@@ -1,10 +1,10 @@
-//! What contenders said, and whether it can stand.
+//! The messages of contenders, and whether they are consistent.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What a contender says.
+/// A message of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerMessage {
     Ready {
@@ -63,7 +63,7 @@ impl PeerMessage {
     }
 }
 
-/// All that was said, in the order in which each contender said it.
+/// All messages, in the order of each contender.
 #[derive(Debug, Default)]
 pub struct Record {
     words: Vec<(u32, PeerMessage)>,
@@ -100,7 +100,7 @@ impl Record {
         Duration::from_nanos(kept)
     }
 
-    /// What must never happen, and did.
+    /// Returns the breaches.
     pub fn faults(&self, ttl: Duration) -> Vec<String> {
         let mut faults = self.two_holders();
         faults.extend(self.claims_outside_a_lease(ttl));

@@ -1,4 +1,4 @@
-//! Starts contenders, does to them what can happen to processes, and judges what they said.
+//! Starts contenders, injects faults, and checks their messages.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use convoke::election::Policy;
 use convoke_testkit::process::{Launch, PATIENCE, Program, Signal, monotonic_ns};
 use convoke_testkit::scale::Scaled;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -18,7 +18,7 @@ use super::record::{PeerMessage, Record};
 const CONTENDERS: usize = 5;
 /// Every kind of round comes once in five.
 const ROUNDS: Scaled<usize> = Scaled { quick: 15, full: 50 };
-/// Whoever waits longer for the machine or the backend waits for a fault.
+/// A longer wait for the machine or the backend is a fault.
 const KEPT_MAX: Duration = Duration::from_secs(5);
 
 struct Field {
@@ -137,7 +137,7 @@ impl Field {
         };
         let fate = fate.filter(|_| victim == leader)?;
         let (successor, first) = self.first_claim_after(epoch).await;
-        // A busy machine may keep any process waiting, for which nobody is to blame; the successor says how long it was.
+        // A busy machine may delay any process; the successor reports how long.
         let (took, kept) =
             (Duration::from_nanos(first.saturating_sub(since)), self.record.kept(successor, since, first));
         assert!(kept < KEPT_MAX, "no machine is as busy as that: {took:?}, of which {kept:?} waiting");
@@ -160,7 +160,7 @@ impl Field {
         self.contenders[victim] = self.start(id);
     }
 
-    /// Who claims to lead now, for an epoch above that.
+    /// Returns the contender that claims to lead now, for an epoch above that.
     async fn leader_after(&mut self, epoch: u64) -> (usize, u64) {
         let since = monotonic_ns();
         loop {
@@ -175,11 +175,11 @@ impl Field {
         }
     }
 
-    /// Who was the first to claim an epoch above that, and when.
+    /// Returns the first contender to claim an epoch above that, and the time.
     async fn first_claim_after(&mut self, epoch: u64) -> (u32, u64) {
         let (_, next) = self.leader_after(epoch).await;
         let claims = self.record.claims().filter(|(_, claimed, _)| (epoch + 1..=next).contains(claimed));
-        let first = claims.min_by_key(|(.., at)| *at).expect("one was just heard");
+        let first = claims.min_by_key(|(.., at)| *at).expect("one was just received");
         (first.0, first.2)
     }
 

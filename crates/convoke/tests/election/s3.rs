@@ -60,7 +60,7 @@ fn beats(elector: &Elector) -> u64 {
     metrics.heartbeat_count + metrics.heartbeat_failures
 }
 
-/// What each heartbeat asked for.
+/// The requests of each heartbeat.
 #[derive(Default)]
 struct AskCounts {
     of_leader: BTreeMap<u64, Vec<HttpRequest>>,
@@ -103,7 +103,7 @@ impl AskCounts {
     }
 }
 
-/// What each of so many heartbeats asked for. Each begins with the lease: a leader's with its renewal, a follower's with a
+/// Returns the requests of so many heartbeats. Each begins with the lease: a leader's with its renewal, a follower's with a
 /// look at it.
 async fn heartbeats(seat: &ProxiedElector, beats: u64) -> Vec<Vec<HttpRequest>> {
     let counted = || seat.elector.metrics().heartbeat_count;
@@ -115,7 +115,7 @@ async fn heartbeats(seat: &ProxiedElector, beats: u64) -> Vec<Vec<HttpRequest>> 
         if request.path.ends_with("/state.json") {
             heartbeats.push(Vec::new());
         }
-        // What belongs to one that had begun before is passed over.
+        // Requests of a heartbeat that had begun before are left out.
         if let Some(last) = heartbeats.last_mut() {
             last.push(request);
         }
@@ -252,7 +252,7 @@ async fn one_leads_through_every_fault_and_the_breaker_opens_and_closes() {
     let watched = [seats[0].elector.clone(), seats[1].elector.clone()];
     let (both, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (seen, ended) = (both.clone(), stop.clone());
-    // On a thread of its own: it looks all the time.
+    // On a thread of its own: it checks all the time.
     let watch = std::thread::spawn(move || {
         while !ended.load(Ordering::Relaxed) {
             if watched.iter().all(|elector| elector.is_leader()) {
@@ -275,7 +275,7 @@ async fn one_leads_through_every_fault_and_the_breaker_opens_and_closes() {
         assert!(elector.epoch().0 >= epoch, "epochs never fall");
         epoch = elector.epoch().0;
         let before = beats(elector);
-        // Only writes meet what is done without being said; what is refused is refused whatever it is.
+        // Only writes are executed without a response; a refusal applies to every request.
         let only_writes = !matches!(fault, Fault::Refused(503));
         let rule = move |request: &HttpRequest| {
             if only_writes && request.method == "GET" { Fault::None } else { fault }

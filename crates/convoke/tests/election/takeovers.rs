@@ -1,5 +1,5 @@
 //! Takeovers between electors and processes of s3db.js, at the default times of both, on a simulated bucket with 0 to 300 ms a request:
-//! fifty for each latency in a full run. A referee looks every few milliseconds at who believes to lead.
+//! fifty for each latency in a full run. A referee checks every few milliseconds which ones believe to lead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use jiff::SignedDuration;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How often the referee looks.
-const LOOK: Duration = Duration::from_millis(10);
+/// The pause between two checks of the referee.
+const CHECK_PAUSE: Duration = Duration::from_millis(10);
 /// Everything happens within this time.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// For how long a leader is left alone: whoever else believes to lead has done so by then.
@@ -58,7 +58,7 @@ struct Field {
 impl Field {
     fn open(latency_ms: u64, yields: bool) -> Field {
         let (present, record) = (Arc::<Mutex<Present>>::default(), Arc::<Mutex<Record>>::default());
-        let referee = tokio::spawn(look(present.clone(), record.clone()));
+        let referee = tokio::spawn(check(present.clone(), record.clone()));
         Field {
             bucket: SimBucket::new(),
             latency: Duration::from_millis(latency_ms),
@@ -122,7 +122,7 @@ impl Field {
     async fn until(&mut self, what: &str, is_so: impl Fn(&Present) -> bool) {
         let so = async {
             while !is_so(&self.present.lock()) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(CHECK_PAUSE).await;
             }
         };
         tokio::time::timeout(PATIENCE, so).await.unwrap_or_else(|_| panic!("{what} did not happen"));
@@ -152,12 +152,12 @@ impl Field {
         );
         assert!(twice.is_empty(), "at {at:?}: {twice:?}");
         let overlaps = &record.overlaps;
-        assert!(overlaps.is_empty(), "at {at:?}: {} looks, {:?}", overlaps.len(), &overlaps[..overlaps.len().min(5)]);
+        assert!(overlaps.is_empty(), "at {at:?}: {} checks, {:?}", overlaps.len(), &overlaps[..overlaps.len().min(5)]);
         assert!(self.takeovers >= least, "{} takeovers", self.takeovers);
     }
 }
 
-async fn look(present: Arc<Mutex<Present>>, record: Arc<Mutex<Record>>) {
+async fn check(present: Arc<Mutex<Present>>, record: Arc<Mutex<Record>>) {
     let begin = tokio::time::Instant::now();
     loop {
         {
@@ -174,7 +174,7 @@ async fn look(present: Arc<Mutex<Present>>, record: Arc<Mutex<Record>>) {
                 record.overlaps.push(format!("{:?}: {acting:?} and {believing:?}", begin.elapsed()));
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_PAUSE).await;
     }
 }
 

@@ -16,7 +16,7 @@ async fn start(url: &str, id: &str) -> Elector {
     Elector::connect(url).await.expect("connects").id(id).ttl(TTL).start().await.expect("starts")
 }
 
-/// The next leader of whom that elector hears, with its term.
+/// The next leader that this elector receives, with its term.
 async fn next_leader(events: &mut Events) -> (String, Epoch) {
     loop {
         let event = events.next().await.expect("goes on");
@@ -37,7 +37,7 @@ async fn a_newcomer_to_a_wiped_redis_has_a_number_above_all_and_keeps_it() {
     let (newcomer, after) = be_first(&mut server, TTL * 20, Floor::UNKNOWN).await;
     assert!(after > before, "{after} after {before}");
     assert_eq!(next_leader(&mut events).await, ("newcomer".into(), after));
-    // That a has looked too, and knows who leads, is that it leaves the place to the newcomer.
+    // `a` has read the new leader too if it leaves the place to the newcomer.
     wait_for_value("that a knows", Some("newcomer".into()), || async { a.leader() }).await;
     newcomer.renew("default", "newcomer", after, TTL).await.expect("nobody ends its term");
     a.stop().await;
@@ -88,7 +88,7 @@ async fn a_newcomer_with_an_old_number_leads_only_until_those_who_know_better_lo
             }
         }
     });
-    let refused = deposed.await.expect("those who know better look");
+    let refused = deposed.await.expect("members that know a newer term check");
     assert!(matches!(refused, Error::Fenced { .. }), "{refused}");
     let (leader, epoch) = next_leader(&mut events).await;
     assert!(leader != "newcomer" && epoch > before, "{leader} leads with {epoch}");

@@ -16,8 +16,8 @@ async fn a_call_is_answered_by_the_one_it_is_made_to() {
     let name = |text: &'static str| move |Echo(_)| async move { Ok(json!(text)) };
     let (a, b) = (a.on(name("a")), b.on(name("b")));
     assert_eq!((a.instance_id(), b.instance_id()), (InstanceId(1), InstanceId(2)));
-    assert_eq!(a.invoke(b.instance_id(), Echo(json!(null))).await.expect("b answers"), "b");
-    assert_eq!(b.invoke(a.instance_id(), Echo(json!(null))).await.expect("a answers"), "a");
+    assert_eq!(a.invoke(b.instance_id(), Echo(json!(null))).await.expect("b replies"), "b");
+    assert_eq!(b.invoke(a.instance_id(), Echo(json!(null))).await.expect("a replies"), "a");
     assert_eq!(a.invoke(a.instance_id(), Echo(json!(null))).await.expect("without the link"), "a");
     assert_eq!(a.calls_open(), 0);
 }
@@ -85,10 +85,10 @@ async fn a_handler_knows_until_when_a_silent_one_would_be_waited_for() {
     let (a, b) = pair().await;
     let left = Arc::new(Mutex::new(Vec::new()));
     let b = b.on_shared(left.clone(), |left, context, Sleep { ms }| async move {
-        let note = || left.lock().push(context.deadline().saturating_duration_since(Instant::now()).as_millis());
-        note();
+        let record = || left.lock().push(context.deadline().saturating_duration_since(Instant::now()).as_millis());
+        record();
         tokio::time::sleep(Duration::from_millis(ms)).await;
-        note();
+        record();
         Ok(())
     });
     for from in [&a, &b] {
@@ -144,7 +144,7 @@ async fn a_slow_handler_delays_nobody() {
 async fn a_handler_that_panics_answers_an_error() {
     let (a, b) = pair().await;
     let b = b.on(|Echo(value)| async move {
-        assert_ne!(value, json!("bang"), "told to");
+        assert_ne!(value, json!("bang"), "as planned");
         Ok(value)
     });
     for from in [&a, &b] {
@@ -195,15 +195,15 @@ async fn a_broadcast_is_heard_by_all_by_ourselves_first_and_once() {
     assert_eq!(all[1].broadcast(clear.clone()).await.expect("broadcast"), 2);
     let mut seen = Vec::new();
     for _ in 0..3 {
-        let (who, from, what) = hearing.recv().await.expect("heard");
+        let (who, from, what) = hearing.recv().await.expect("received");
         assert_eq!((from, &what), (InstanceId(2), &clear));
         seen.push(who.0);
     }
-    assert_eq!(seen[0], 2, "it heard itself first");
+    assert_eq!(seen[0], 2, "it received its own first");
     seen.sort_unstable();
     assert_eq!(seen, [1, 2, 3]);
     all[0].broadcast_to_others(clear).await.expect("broadcast");
-    let mut others = [hearing.recv().await, hearing.recv().await].map(|received| received.expect("heard").0.0);
+    let mut others = [hearing.recv().await, hearing.recv().await].map(|received| received.expect("received").0.0);
     others.sort_unstable();
     assert_eq!(others, [2, 3]);
     assert!(hearing.is_empty());
@@ -217,26 +217,26 @@ async fn all_are_called_at_once_and_fail_alone() {
         let a = a.clone();
         async move { a.invoke_all(Echo(json!(7))).await }
     });
-    let answers = all.await.expect("no panic").expect("the registry is there");
-    let ids: Vec<_> = answers.iter().map(|(id, _)| *id).collect();
+    let responses = all.await.expect("no panic").expect("the registry is there");
+    let ids: Vec<_> = responses.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, [a.instance_id(), b.instance_id(), c.instance_id()]);
-    assert_eq!(answers[0].1.as_ref().expect("a answers"), 7);
-    assert!(matches!(answers[1].1, Err(MeshError::NoHandler { .. })));
-    assert_eq!(answers[2].1.as_ref().expect("c answers"), 7);
+    assert_eq!(responses[0].1.as_ref().expect("a replies"), 7);
+    assert!(matches!(responses[1].1, Err(MeshError::NoHandler { .. })));
+    assert_eq!(responses[2].1.as_ref().expect("c replies"), 7);
 }
 
 #[tokio::test]
 async fn any_goes_on_to_the_next_and_takes_turns() {
     let key = new_key();
     let (a, b, _mute) = (start(&key).await, start(&key).await, idle(&key).await.start().await.expect("starts"));
-    let mut answered = std::collections::BTreeMap::<InstanceId, usize>::new();
+    let mut replied = std::collections::BTreeMap::<InstanceId, usize>::new();
     for _ in 0..6 {
-        let (who, value) = a.invoke_any(Echo(json!(7))).await.expect("somebody answers");
+        let (who, value) = a.invoke_any(Echo(json!(7))).await.expect("one replies");
         assert_eq!(value, 7);
-        *answered.entry(who).or_default() += 1;
+        *replied.entry(who).or_default() += 1;
     }
-    // The third begins a third of the turns and has no handler: the one after it answers for it.
-    assert_eq!(answered.into_iter().collect::<Vec<_>>(), [(a.instance_id(), 4), (b.instance_id(), 2)]);
+    // The third begins a third of the turns and has no handler: the one after it replies instead.
+    assert_eq!(replied.into_iter().collect::<Vec<_>>(), [(a.instance_id(), 4), (b.instance_id(), 2)]);
     let error = a.invoke_any(Fail("all of them".into())).await.expect_err("nobody can");
     assert!(matches!(error, MeshError::Handler { .. } | MeshError::NoHandler { .. }), "{error}");
 }

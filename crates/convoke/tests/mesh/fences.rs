@@ -21,7 +21,7 @@ async fn a_stale_caller_is_refused_and_its_handler_does_not_run() {
         counted.fetch_add(1, Ordering::Relaxed);
         async move { Ok(json!(context.epoch().map(|epoch| epoch.0))) }
     });
-    let lowest = |answer: Result<_, MeshError>| match answer {
+    let lowest = |response: Result<_, MeshError>| match response {
         Err(MeshError::StaleEpoch { lowest, .. }) => lowest,
         other => panic!("{other:?}"),
     };
@@ -47,13 +47,13 @@ async fn all_and_any_can_be_called_in_the_name_of_a_term() {
     };
     let (a, _b) = (echo(a), echo(b));
     let options = CallOptions { timeout: Some(std::time::Duration::from_secs(4)), ..at(3) };
-    let answers = a.invoke_all_with(Echo(json!(null)), options).await.expect("the registry is there");
-    let answers: Vec<_> = answers.into_iter().map(|(_, answer)| answer.expect("of this term")).collect();
-    assert_eq!(answers, [json!([3, 4]), json!([3, 4])]);
-    let (_, answer) = a.invoke_any_with(Echo(json!(null)), options).await.expect("of this term");
-    assert_eq!(answer, json!([3, 4]));
+    let responses = a.invoke_all_with(Echo(json!(null)), options).await.expect("the registry is there");
+    let responses: Vec<_> = responses.into_iter().map(|(_, response)| response.expect("of this term")).collect();
+    assert_eq!(responses, [json!([3, 4]), json!([3, 4])]);
+    let (_, response) = a.invoke_any_with(Echo(json!(null)), options).await.expect("of this term");
+    assert_eq!(response, json!([3, 4]));
     let stale = a.invoke_all_with(Echo(json!(null)), at(2)).await.expect("the registry is there");
-    assert!(stale.iter().all(|(_, answer)| matches!(answer, Err(MeshError::StaleEpoch { .. }))), "{stale:?}");
+    assert!(stale.iter().all(|(_, response)| matches!(response, Err(MeshError::StaleEpoch { .. }))), "{stale:?}");
     let error = a.invoke_any(Echo(json!(null))).await.expect_err("it names no term");
     assert!(matches!(error, MeshError::StaleEpoch { .. }), "{error}");
 }
@@ -66,10 +66,10 @@ async fn a_trace_is_carried_to_all_and_to_any() {
     };
     let (a, _b) = (echo(a), echo(b));
     let root: TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().expect("a trace");
-    let answers = in_trace(root, a.invoke_all(Echo(json!(1)))).await.expect("the registry is there");
-    let mut seen: Vec<_> = answers.into_iter().map(|(_, answer)| answer.expect("echo")).collect();
+    let responses = in_trace(root, a.invoke_all(Echo(json!(1)))).await.expect("the registry is there");
+    let mut seen: Vec<_> = responses.into_iter().map(|(_, response)| response.expect("echo")).collect();
     for _ in 0..2 {
-        seen.push(in_trace(root, a.invoke_any(Echo(json!(1)))).await.expect("somebody answers").1);
+        seen.push(in_trace(root, a.invoke_any(Echo(json!(1)))).await.expect("one replies").1);
     }
     let seen: Vec<TraceParent> =
         seen.iter().map(|trace| trace.as_str().expect("carried").parse().expect("one")).collect();
@@ -83,7 +83,7 @@ async fn a_trace_is_carried_to_the_handler_and_to_what_it_calls() {
     let key = new_key();
     let (a, b, c) = (start(&key).await, start(&key).await, start(&key).await);
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let note = |mesh: Mesh, next: Option<Mesh>| {
+    let record = |mesh: Mesh, next: Option<Mesh>| {
         let seen = seen.clone();
         mesh.on_with(move |context, Echo(value)| {
             let (seen, next) = (seen.clone(), next.clone());
@@ -97,7 +97,7 @@ async fn a_trace_is_carried_to_the_handler_and_to_what_it_calls() {
             }
         })
     };
-    let (b, _c) = (note(b.clone(), Some(b)), note(c, None));
+    let (b, _c) = (record(b.clone(), Some(b)), record(c, None));
     let root: TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().expect("a trace");
     in_trace(root, a.invoke(b.instance_id(), Echo(json!(1)))).await.expect("echo");
     let spans: Vec<_> = seen.lock().drain(..).map(|trace| trace.expect("carried")).collect();

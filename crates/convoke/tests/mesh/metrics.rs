@@ -1,4 +1,4 @@
-//! What is counted, as a recorder shows it.
+//! The metrics of a mesh, as a recorder shows them.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn silence_and_what_comes_after_it_are_counted() {
     link.send(&[(a.instance_id(), late.into()), (a.instance_id(), "nonsense".into())]).await;
     assert_eq!(value(&shown, "convoke_mesh_stray_total"), 1.0);
     assert_eq!(value(&shown, "convoke_mesh_malformed_total"), 1.0);
-    // One who listens under a number and never says a word.
+    // A subscriber under a number that never replies.
     let mute = link.join("mute", std::sync::Arc::new(Mute)).await.expect("joins");
     a.invoke(mute.id(), Echo(json!(1))).await.expect_err("silence");
     assert_eq!(calls(&shown, "timeout"), 1.0);

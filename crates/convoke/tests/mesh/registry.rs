@@ -21,7 +21,7 @@ async fn those_who_live_are_listed_and_those_who_stopped_are_not() {
     assert_eq!(ids(&idle).await, [(1, false), (2, false)], "without having joined");
     assert_eq!(ids(&b).await, [(1, false), (2, true)]);
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!(ids(&a).await, [(1, true), (2, false)], "they say that they live");
+    assert_eq!(ids(&a).await, [(1, true), (2, false)], "their heartbeats keep them listed");
     b.stop().await;
     assert_eq!(ids(&a).await, [(1, true)]);
 }
@@ -30,14 +30,14 @@ async fn those_who_live_are_listed_and_those_who_stopped_are_not() {
 async fn one_leads_and_tells_of_those_that_are_gone() {
     let key = new_key();
     let (reported, mut telling) = mpsc::unbounded_channel();
-    let note = |mesh: Mesh, who: &'static str| {
+    let record = |mesh: Mesh, who: &'static str| {
         let reported = reported.clone();
         mesh.on_node_gone(move |id| {
             let _ = reported.send((who, id));
             async {}
         })
     };
-    let (a, b, c) = (note(start(&key).await, "a"), note(start(&key).await, "b"), start(&key).await);
+    let (a, b, c) = (record(start(&key).await, "a"), record(start(&key).await, "b"), start(&key).await);
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(a.is_leader() && !b.is_leader() && !c.is_leader());
     // Dropped without a stop: as good as killed.
@@ -47,7 +47,7 @@ async fn one_leads_and_tells_of_those_that_are_gone() {
     assert!(!a.is_leader());
     tokio::time::sleep(Duration::from_secs(6)).await;
     let d = start(&key).await;
-    assert!(b.is_leader(), "the lock was let go of");
+    assert!(b.is_leader(), "the lock was released");
     drop(d);
     assert_eq!(telling.recv().await, Some(("b", InstanceId(4))));
     assert!(telling.is_empty(), "whoever stops is not gone");
@@ -59,11 +59,11 @@ async fn a_callback_that_panics_keeps_nobody_from_being_told_of() {
     let (reported, mut telling) = mpsc::unbounded_channel();
     let a = start(&key).await.on_node_gone(move |id| {
         let _ = reported.send(id);
-        async move { assert_ne!(id, InstanceId(2), "told to") }
+        async move { assert_ne!(id, InstanceId(2), "as planned") }
     });
     let (b, c) = (start(&key).await, start(&key).await);
     drop((b, c));
-    let mut gone = [telling.recv().await, telling.recv().await].map(|id| id.expect("told").0);
+    let mut gone = [telling.recv().await, telling.recv().await].map(|id| id.expect("received").0);
     gone.sort_unstable();
     assert_eq!(gone, [2, 3]);
     assert!(a.is_leader());

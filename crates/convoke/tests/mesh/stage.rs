@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Shared parts of the tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl Request for Echo {
     type Response = serde_json::Value;
 }
 
-/// Answers after so many milliseconds.
+/// Replies after so many milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sleep {
     pub ms: u64,
@@ -63,7 +63,7 @@ pub fn with_handlers(mesh: Mesh) -> Mesh {
         .on_with(|_: MeshContext, Fail(why)| async move { Err(why.into()) })
 }
 
-/// An instance that answers.
+/// An instance with handlers.
 pub async fn start(key: &str) -> Mesh {
     with_handlers(idle(key).await).start().await.expect("starts")
 }

@@ -56,7 +56,7 @@ async fn handlers_finish_within_the_grace_period_and_go_on_beating() {
     });
     tokio::time::sleep(Duration::from_millis(1)).await;
     b.stop().await;
-    call.await.expect("no panic").expect("it was answered all the same");
+    call.await.expect("no panic").expect("it got its reply all the same");
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn a_handler_that_watches_for_it_ends_at_once() {
     let started = Instant::now();
     b.stop().await;
     assert!(started.elapsed() < Duration::from_secs(1));
-    call.await.expect("no panic").expect("it answered");
+    call.await.expect("no panic").expect("it replied");
     let error = a.invoke(InstanceId(2), Sleep { ms: 0 }).await.expect_err("it is gone");
     assert!(matches!(error, MeshError::NoNode { .. }), "{error}");
 }
@@ -106,7 +106,7 @@ async fn one_that_is_dropped_ends_its_calls_and_is_heard_of_no_more() {
     });
     tokio::time::sleep(Duration::from_millis(1)).await;
     drop(b);
-    let error = call.await.expect("no panic").expect_err("nobody answers");
+    let error = call.await.expect("no panic").expect_err("there is no reply");
     assert!(matches!(error, MeshError::Stopped { .. } | MeshError::RequestTimeout { .. }), "{error}");
     let error = a.invoke(InstanceId(2), Echo(json!(1))).await.expect_err("nobody");
     assert!(matches!(error, MeshError::NoNode { .. }), "{error}");
@@ -140,5 +140,5 @@ async fn a_stop_goes_on_without_who_asked_for_it_and_the_next_waits_for_it() {
     assert!(asked.is_err(), "its handler is still at work");
     a.stop().await;
     assert!(started.elapsed() > Duration::from_secs(1), "the handler was waited for");
-    slow.await.expect("no panic").expect("its caller has its answer");
+    slow.await.expect("no panic").expect("its caller has its reply");
 }

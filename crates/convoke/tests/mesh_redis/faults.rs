@@ -14,10 +14,10 @@ async fn listed(mesh: &Mesh) -> Vec<(u64, String)> {
     nodes.into_iter().map(|node| (node.instance_id.0, node.hostname)).collect()
 }
 
-/// Until a call from one to the other is answered.
+/// Waits until a call from one to the other gets its reply.
 async fn reaches(from: &Mesh, to: &Mesh) {
     let call = async || from.invoke(to.instance_id(), Echo(7)).await.ok();
-    assert_eq!(eventually("a call is answered", call).await, 7);
+    assert_eq!(eventually("a reply to a call", call).await, 7);
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn who_lived_through_an_outage_is_not_taken_for_gone() {
     server.restart().await;
     wait_for_value("all are there", 4, async || listed(&all[0]).await.len()).await;
     let leader = eventually("one leads", async || all.iter().position(Mesh::is_leader)).await;
-    // Whoever else would be taken for gone is by the time that one is who really is.
+    // An instance that would wrongly be considered gone is so by the time that the really missing one is.
     let victim = all.remove((leader + 1) % 4);
     let killed = victim.instance_id();
     drop(victim);
@@ -163,13 +163,13 @@ async fn a_call_while_redis_is_away_fails_by_name_and_works_when_it_is_back() {
     let mut server = RedisServer::start().await;
     let (a, b) = (start(&server).await, start(&server).await);
     server.kill().await;
-    // The first may have been sent on a connection that was breaking: nobody can say whether it arrived.
+    // The first may have been sent on a connection that was breaking: it is unknown whether it arrived.
     let call = async || match a.invoke(b.instance_id(), Echo(1)).await {
         Err(MeshError::Unavailable { instance, what, .. }) => Some((instance, what)),
         Err(MeshError::RequestTimeout { .. }) => None,
         other => panic!("{other:?}"),
     };
-    assert_eq!(eventually("it says that Redis is away", call).await, (b.instance_id(), "echo".to_owned()));
+    assert_eq!(eventually("the error that Redis is unavailable", call).await, (b.instance_id(), "echo".to_owned()));
     assert_eq!(a.calls_open(), 0);
     assert_eq!(a.invoke(a.instance_id(), Echo(1)).await.expect("a local call needs no Redis"), 1);
     server.restart().await;
@@ -181,7 +181,7 @@ async fn a_redis_that_hangs_does_not_hang_a_call() {
     let server = RedisServer::start().await;
     let (a, b) = (start(&server).await, start(&server).await);
     server.pause();
-    let error = a.invoke(b.instance_id(), Echo(1)).await.expect_err("Redis says nothing");
+    let error = a.invoke(b.instance_id(), Echo(1)).await.expect_err("Redis does not respond");
     assert!(matches!(error, MeshError::RequestTimeout { .. } | MeshError::Unavailable { .. }), "{error}");
     server.resume();
     reaches(&a, &b).await;

@@ -1,4 +1,4 @@
-//! Whatever strangers put on the channels is counted and does no harm.
+//! Messages of unknown programs on the channels are counted and do no harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn garbage(dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// Readable, but for nobody or without sense: answered or passed over.
+/// Readable, but without a receiver or a meaning: it gets a reply or is ignored.
 fn nonsense(dice: &mut Dice, target: u64) -> Vec<u8> {
     let id = format!("0198c0de-0000-7000-8000-{:012x}", dice.roll(1 << 40));
     let sender = [1, target, 99, u64::MAX][dice.roll(4) as usize];
@@ -81,13 +81,13 @@ async fn messages_of_garbage_are_counted_and_never_fatal() {
         publish(&mut probe, &channel, (0..BATCH).map(|_| garbage(&mut dice))).await;
         publish(&mut probe, &own, (0..BATCH / 10).map(|_| nonsense(&mut dice, target))).await;
         if batch % 10 == 0 {
-            assert_eq!(a.invoke(b.instance_id(), Echo(batch)).await.expect("it goes on answering"), batch);
+            assert_eq!(a.invoke(b.instance_id(), Echo(batch)).await.expect("it still replies"), batch);
         }
     }
     let counted = async || (b.messages_malformed() == count).then_some(());
     eventually("each is counted, and nothing else is", counted).await;
     assert_eq!(a.messages_malformed(), count / 10, "those to all");
-    assert_eq!(a.invoke(b.instance_id(), Echo(1)).await.expect("it goes on answering"), 1);
+    assert_eq!(a.invoke(b.instance_id(), Echo(1)).await.expect("it still replies"), 1);
     let idle = async || (a.calls_open() + b.calls_open() + b.handlers_running() == 0).then_some(());
     eventually("nothing is left", idle).await;
 }
@@ -105,11 +105,11 @@ async fn a_flood_of_requests_leaves_nothing_behind() {
         |n| format!(r#"{{"requestId":"{n}","senderInstanceId":77,"type":"sleep","data":{{"ms":300}}}}"#).into_bytes();
     publish(&mut probe, &own, (0..20_000).map(request)).await;
     assert!(b.handlers_running() <= 10);
-    eventually("it answers again", async || a.invoke(b.instance_id(), Echo(1)).await.ok()).await;
+    eventually("it replies again", async || a.invoke(b.instance_id(), Echo(1)).await.ok()).await;
     eventually("nothing is left", async || (b.handlers_running() == 0).then_some(())).await;
 }
 
-/// Hears what is sent to a number that no instance has.
+/// Receives what is sent to a number that no instance has.
 async fn listen_as(server: &RedisServer, number: u64) -> PubSub {
     let mut listener = redis::Client::open(server.url()).expect("a URL").get_async_pubsub().await.expect("connects");
     listener.subscribe(format!("app:mesh:{KEY}:node:{number}")).await.expect("subscribes");
@@ -143,7 +143,7 @@ async fn a_request_with_too_much_data_is_answered_by_name() {
     let expected = serde_json::json!({"requestId": "r", "reply": true, "error": "MESH_TOO_LARGE:echo"});
     assert_eq!(reply(&mut listener).await, expected);
     assert_eq!((b.handlers_running(), b.messages_malformed()), (0, 0), "it was understood, and did not run");
-    assert_eq!(a.invoke(b.instance_id(), Echo(1)).await.expect("it goes on answering"), 1);
+    assert_eq!(a.invoke(b.instance_id(), Echo(1)).await.expect("it still replies"), 1);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Shared parts of the tests.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Request for Echo {
     type Response = u64;
 }
 
-/// Answers after so many milliseconds.
+/// Replies after so many milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sleep {
     pub ms: u64,
@@ -46,7 +46,7 @@ pub async fn connect(server: &RedisServer) -> Mesh {
     Mesh::at(&MeshAddress::new(server.url()), KEY).await.expect("connects").settings(quick())
 }
 
-/// An instance that answers.
+/// An instance with handlers.
 pub async fn start(server: &RedisServer) -> Mesh {
     let mesh = connect(server).await.on(|Echo(n)| async move { Ok(n) }).on(|Sleep { ms }| async move {
         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -79,8 +79,8 @@ pub async fn listeners(probe: &mut MultiplexedConnection, instances: &[InstanceI
     for id in instances {
         command.arg(format!("app:mesh:{KEY}:node:{id}"));
     }
-    let answer: Vec<redis::Value> = command.query_async(probe).await.expect("counts");
-    let counts = answer.into_iter().skip(1).step_by(2);
+    let response: Vec<redis::Value> = command.query_async(probe).await.expect("counts");
+    let counts = response.into_iter().skip(1).step_by(2);
     counts.map(|count| redis::from_redis_value(count).expect("a number")).collect()
 }
 

@@ -21,7 +21,7 @@ use super::moment::Moment;
 use super::roster::{Roster, Turnover};
 use super::settings::Settings;
 use super::stats::{ElectionStats, HeartbeatOutcome, Metrics, Now};
-use crate::election::{BreakerState, BreakerStatus};
+use crate::election::BreakerStatus;
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
 pub use ask::{Ask, Reply};
@@ -193,7 +193,7 @@ impl Elector {
             self.forget_what_is_stale(now.at);
             return None;
         }
-        if round == Round::LeaseCheck && (self.term.is_some() || self.stats.breaker().state != BreakerState::Closed) {
+        if round == Round::LeaseCheck && !self.may_check_lease() {
             return None;
         }
         let mut queue = VecDeque::new();

@@ -33,4 +33,5 @@ pub use roster::{Roster, Turnover};
 pub use settings::{BreakerSettings, ContentionSettings, Settings};
 pub use stats::{ElectionStats, HeartbeatOutcome, Metrics, Now};
 
+#[cfg(feature = "node")]
 pub use crate::ports::store::Fence;

@@ -92,7 +92,7 @@ impl Channels {
         match self.job_of(name) {
             Some((_, JobChannel::Status)) => "job.status",
             Some((_, JobChannel::Logs)) => "job.logs",
-            None => ["job.dispatch", "job.handoff.ack"].into_iter().find(is_one_of).unwrap_or(kind),
+            None => ["job.dispatch", "job.handoff.ack", "job.inbox"].into_iter().find(is_one_of).unwrap_or(kind),
         }
     }
 
@@ -166,9 +166,20 @@ impl Channels {
         format!("{}.events", self.prefix)
     }
 
-    /// Topic: runs that a gateway handed out.
-    pub fn taken(&self) -> String {
-        format!("{}.job.taken", self.prefix)
+    /// Topic: records of the recent past, which nodes share for display.
+    pub fn history(&self) -> String {
+        format!("{}.history", self.prefix)
+    }
+
+    /// Queue: runs for the workers of `node`'s gateway.
+    pub fn inbox(&self, node: &NodeId) -> String {
+        format!("{}.job.inbox.{node}", self.prefix)
+    }
+
+    /// Returns the node of a channel named by [`Channels::inbox`]; `None` for any other channel.
+    pub fn inbox_of(&self, name: &str) -> Option<NodeId> {
+        let node = name.strip_prefix(&self.prefix)?.strip_prefix(".job.inbox.")?;
+        NodeId::new(node).ok()
     }
 
     /// Queue: messages that could not be decoded, with the reason.
@@ -208,7 +219,8 @@ mod tests {
                 (channels.interest(), "interest"),
                 (channels.ended(), "job.ended"),
                 (channels.events(), "events"),
-                (channels.taken(), "job.taken"),
+                (channels.history(), "history"),
+                (channels.inbox(&node), "job.inbox.node-1"),
                 (channels.poison(), "poison"),
             ];
             for (name, expected) in names {
@@ -253,6 +265,7 @@ mod tests {
                 (channels.bell(), "job.bell"),
                 (channels.handoff(), "job.handoff"),
                 (channels.handoff_ack(&node), "job.handoff.ack"),
+                (channels.inbox(&node), "job.inbox"),
                 (channels.dispatch(&queue), "job.dispatch"),
                 (channels.status(job), "job.status"),
                 (channels.logs(job), "job.logs"),
@@ -275,6 +288,9 @@ mod tests {
         for name in ["convoke.job.dispatch.", "convoke.job.enqueue", "other.job.dispatch.email", ""] {
             assert_eq!(channels.queue_of(name), None, "{name}");
         }
+        let node = NodeId::new("a.b").expect("a name");
+        assert_eq!(channels.inbox_of(&channels.inbox(&node)), Some(node));
+        assert_eq!(channels.inbox_of("convoke.job.dispatch.email"), None);
         assert_ne!(channels.handoff_ack(&NodeId::new("x").expect("a name")), channels.handoff());
     }
 }

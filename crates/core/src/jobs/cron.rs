@@ -91,6 +91,16 @@ impl Cron {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
+    /// Returns the expression in words, in English.
+    pub fn words(&self) -> String {
+        let words = self.days.describe();
+        match &self.from_last_day {
+            // The pattern has `*` in its place.
+            Some(_) => format!("{words} Of these days, the one that is counted from the end of the month."),
+            None => words,
+        }
+    }
+
     /// Returns whether both day fields are restricted, so that [`DayRule`] decides.
     pub fn restricts_both_days(&self) -> bool {
         (self.from_last_day.is_some() || !self.days.is_dom_wildcard()) && !self.days.is_dow_wildcard()

@@ -18,6 +18,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::cluster::ClusterSettings;
 use super::job::Ownership;
 use super::wire::RunRef;
@@ -30,6 +32,46 @@ pub const fn may_take_unnamed(ownership: Ownership, is_owner_silent: bool) -> bo
         Ownership::HandingOff | Ownership::OrphanPending | Ownership::Unowned => true,
         Ownership::Owned => is_owner_silent,
     }
+}
+
+/// Which of the four cases a handoff was. `acknowledged` (A): another node acknowledged the first offer. `offeredAgain`
+/// (B): a later offer was acknowledged. `neverAcknowledged` (C): no offer was acknowledged in time, and the run was left
+/// as an orphan. `othersSilent` (D): all other nodes were silent meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum AckCase {
+    /// A: another node acknowledged the first offer.
+    Acknowledged,
+    /// B: another node acknowledged a later offer.
+    OfferedAgain,
+    /// C: no node acknowledged any offer in time.
+    NeverAcknowledged,
+    /// D: all other nodes were silent meanwhile.
+    OthersSilent,
+}
+
+impl AckCase {
+    /// Returns the letter of the case, as the documents have it.
+    pub const fn letter(self) -> char {
+        match self {
+            AckCase::Acknowledged => 'A',
+            AckCase::OfferedAgain => 'B',
+            AckCase::NeverAcknowledged => 'C',
+            AckCase::OthersSilent => 'D',
+        }
+    }
+}
+
+/// How the handoff of one run went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// The run.
+    pub run: RunRef,
+    /// The case. A run that was left as an orphan has an outcome then, and another if it is acknowledged after all.
+    pub case: AckCase,
+    /// How often the run was offered.
+    pub tries: u32,
 }
 
 /// An event that the drain reacts to.
@@ -84,6 +126,7 @@ pub struct Drain {
     orphans_until: Option<Duration>,
     hard_deadline: Duration,
     gone: bool,
+    outcomes: Vec<Outcome>,
 }
 
 #[derive(Debug)]
@@ -92,6 +135,8 @@ struct Open {
     tries: u32,
     deadline: Option<Duration>,
     orphan: bool,
+    /// All other nodes were silent since the first offer.
+    met_silence: bool,
 }
 
 impl Drain {
@@ -102,7 +147,8 @@ impl Drain {
         others_alive: bool,
         now: Duration,
     ) -> (Drain, Vec<Command>) {
-        let open = |run: RunRef| (run.job_id, Open { run, tries: 0, deadline: None, orphan: false });
+        let open =
+            |run: RunRef| (run.job_id, Open { run, tries: 0, deadline: None, orphan: false, met_silence: false });
         let mut drain = Drain {
             settings,
             open: jobs.into_iter().map(open).collect(),
@@ -112,6 +158,7 @@ impl Drain {
             orphans_until: None,
             hard_deadline: now.saturating_add(settings.handoff_hard_timeout),
             gone: false,
+            outcomes: Vec::new(),
         };
         let mut commands = Vec::new();
         if others_alive {
@@ -131,7 +178,12 @@ impl Drain {
             return commands;
         }
         match event {
-            Event::Ack { job, .. } => commands.extend(self.close(job).map(Command::Release)),
+            Event::Ack { job, .. } => {
+                if let Some(open) = self.close(job) {
+                    self.outcomes.push(open.outcome());
+                    commands.push(Command::Release(open.run));
+                }
+            }
             Event::JobEnded(job) => drop(self.close(job)),
             Event::OthersAlive(alive) => self.others_alive(alive, now),
             Event::Tick => {}
@@ -154,13 +206,18 @@ impl Drain {
         self.open.values().map(|open| open.run)
     }
 
-    fn close(&mut self, job: JobId) -> Option<RunRef> {
+    /// Returns how the handoffs went that were completed or given up since the last call.
+    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    fn close(&mut self, job: JobId) -> Option<Open> {
         let open = self.open.remove(&job)?;
         if let Some(deadline) = open.deadline {
             self.deadlines.remove(&(deadline, job));
         }
         self.orphans -= usize::from(open.orphan);
-        Some(open.run)
+        Some(open)
     }
 
     fn others_alive(&mut self, alive: bool, now: Duration) {
@@ -170,7 +227,7 @@ impl Drain {
         }
         if !alive {
             self.deadlines.clear();
-            self.open.values_mut().for_each(|open| open.deadline = None);
+            self.open.values_mut().for_each(|open| (open.deadline, open.met_silence) = (None, true));
         }
         self.others_alive = alive;
     }
@@ -208,6 +265,7 @@ impl Drain {
             open.deadline = None;
             open.orphan = true;
             self.orphans += 1;
+            self.outcomes.push(open.outcome());
             commands.push(Command::MarkOrphan(open.run));
         } else {
             let deadline = now.saturating_add(self.settings.handoff_ack_timeout.max(Duration::from_millis(1)));
@@ -219,8 +277,11 @@ impl Drain {
 
     fn exit(&mut self, commands: &mut Vec<Command>) {
         self.gone = true;
-        let left = self.open.values().filter(|open| !open.orphan);
-        commands.extend(left.map(|open| Command::MarkOrphan(open.run)));
+        for open in self.open.values_mut().filter(|open| !open.orphan) {
+            open.orphan = true;
+            self.outcomes.push(open.outcome());
+            commands.push(Command::MarkOrphan(open.run));
+        }
         commands.push(Command::Exit { clean: self.open.is_empty() });
     }
 }
@@ -229,6 +290,16 @@ impl Open {
     fn publish(&mut self) -> Command {
         self.tries += 1;
         Command::Publish { run: self.run, tries: self.tries }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let case = match (self.met_silence, self.orphan, self.tries) {
+            (true, ..) => AckCase::OthersSilent,
+            (false, true, _) => AckCase::NeverAcknowledged,
+            (false, false, 0 | 1) => AckCase::Acknowledged,
+            (false, false, _) => AckCase::OfferedAgain,
+        };
+        Outcome { run: self.run, case, tries: self.tries }
     }
 }
 

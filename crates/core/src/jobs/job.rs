@@ -60,6 +60,11 @@ pub struct Job {
 flattened!(Job, definition, Rest);
 
 impl Job {
+    /// Returns the keys under which the job is found by a list with a filter.
+    pub fn search_keys(&self) -> Vec<String> {
+        self.definition.search_keys(self.schedule.as_ref())
+    }
+
     /// Returns the bytes of the arguments, the result and the error: the parts without a small bound.
     pub fn payload_bytes(&self) -> usize {
         let result = self.result.as_ref().map_or(0, |result| result.as_str().len());

@@ -1,5 +1,8 @@
 //! The calls of a worker and of a client to a coordinator: the same over HTTP, in process or over the bus.
 
+mod event_limits;
+mod worker_limits;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +15,7 @@ use super::template::RunInput;
 use super::wire::Dispatch;
 use crate::error::Result;
 use crate::flat::flattened;
-use crate::ids::{ExecutionId, JobId, QueueName, WorkerId};
+use crate::ids::{Epoch, ExecutionId, JobId, QueueName, WorkerId};
 use crate::json::Json;
 
 /// The calls of a worker. An unknown worker gets [`Error::NotFound`](crate::Error::NotFound) and must register again.
@@ -143,14 +146,17 @@ pub struct Assignment {
     pub input: RunInput,
     /// The number of the attempt, from 1.
     pub attempt: u32,
+    /// The term in which the leader dispatched the run; 0 if the node is of a version that does not send it.
+    #[serde(default)]
+    pub epoch: Epoch,
 }
 
 flattened!(Assignment, input, BorrowedRest);
 
 impl From<Dispatch> for Assignment {
     fn from(dispatch: Dispatch) -> Self {
-        let Dispatch { job_id, execution_id, input, attempt, .. } = dispatch;
-        Assignment { job_id, execution_id, input, attempt }
+        let Dispatch { job_id, execution_id, input, attempt, epoch, .. } = dispatch;
+        Assignment { job_id, execution_id, input, attempt, epoch }
     }
 }
 
@@ -180,6 +186,9 @@ pub struct Event {
     /// When it happened; when it is received, if it is absent.
     #[serde(default, with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
+    /// An end: when the run started, if no `started` was sent before. One event is enough for a short run.
+    #[serde(default, with = "crate::instant::option", skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
     /// `progress`: how much of the run is done.
     #[cfg_attr(feature = "openapi", schema(maximum = 100))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,6 +222,7 @@ impl Event {
             job_id,
             kind,
             at: None,
+            started_at: None,
             percent: None,
             message: None,
             level: None,
@@ -249,6 +259,11 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// Returns whether the run is over with this event.
+    pub const fn is_end(self) -> bool {
+        !matches!(self, EventKind::Started | EventKind::Progress | EventKind::Log)
+    }
+
     /// Returns the name of the kind, as in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -3,15 +3,22 @@
 //! A list is in the order of storing, the newest first. A store follows the first of the [`paths`] whose condition
 //! holds. No path reads more than about [`ROWS_READ_MAX`] rows, however many jobs there are: a page that is not full by
 //! then ends early, and its [`Cursor`] continues from there.
+//!
+//! Jobs are stored about in the order of their creation, so that the order of storing serves as the index of their
+//! times: [`first_created`] searches it for the bounds of a query by time, and [`CREATED_SKEW`] allows for clocks that
+//! differ and for transactions that take long.
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::job::Job;
 use super::lifecycle::Status;
-use super::template::{correlation_key, tag_key};
+use super::template::{correlation_key, schedule_key, tag_key};
 use crate::error::Invalid;
-use crate::ids::{JobType, QueueName};
+use crate::ids::{JobType, QueueName, ScheduleName};
 
 /// The filters and the page of a list of jobs.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,12 +27,20 @@ pub struct JobQuery {
     pub queue: Option<QueueName>,
     /// Only jobs of this type.
     pub job_type: Option<JobType>,
+    /// Only jobs whose type begins with this text.
+    pub type_prefix: Option<String>,
+    /// Only jobs that were created then or later.
+    pub created_from: Option<Timestamp>,
+    /// Only jobs that were created before.
+    pub created_until: Option<Timestamp>,
     /// Only jobs with one of these statuses; empty for all.
     pub statuses: Vec<Status>,
     /// Only jobs with this correlation id.
     pub correlation_id: Option<String>,
     /// Only jobs with this tag.
     pub tag: Option<String>,
+    /// Only jobs that this schedule made.
+    pub schedule: Option<ScheduleName>,
     /// Upper bound of the jobs on the page.
     pub limit: usize,
     /// The cursor that the page before returned. Anything else is [`Invalid`].
@@ -33,11 +48,50 @@ pub struct JobQuery {
 }
 
 impl JobQuery {
-    /// Returns the [search keys](super::JobDefinition::search_keys) that a job must have, the rarest first.
+    /// Returns the search keys that a job must have, the rarest first.
     pub fn search_keys(&self) -> Vec<String> {
         let correlation = self.correlation_id.iter().map(|id| correlation_key(id));
-        correlation.chain(self.tag.iter().map(|tag| tag_key(tag))).collect()
+        let schedule = self.schedule.iter().map(schedule_key);
+        correlation.chain(schedule).chain(self.tag.iter().map(|tag| tag_key(tag))).collect()
     }
+
+    /// Returns whether a job that was created then is within the times of the query.
+    pub fn is_in_time(&self, created_at: Timestamp) -> bool {
+        self.created_from.is_none_or(|from| created_at >= from)
+            && self.created_until.is_none_or(|until| created_at < until)
+    }
+
+    /// Returns the times between which jobs are read: those of the query, and [`CREATED_SKEW`] more.
+    pub fn times_read(&self) -> (Option<Timestamp>, Option<Timestamp>) {
+        let from = self.created_from.map(|at| at.checked_sub(CREATED_SKEW).unwrap_or(Timestamp::MIN));
+        let until = self.created_until.map(|at| at.checked_add(CREATED_SKEW).unwrap_or(Timestamp::MAX));
+        (from, until)
+    }
+}
+
+/// By how much the times of jobs may deviate from the order of storing. A query by time may miss jobs that deviate more.
+pub const CREATED_SKEW: Duration = Duration::from_secs(60);
+
+/// Types that a prefix stands for at most. Further ones are not found.
+pub const PREFIX_TYPES_MAX: usize = 10_000;
+
+/// Returns the lowest number from `low` on, and below `high`, of a job that was created at `at` or later, if jobs are
+/// numbered in the order of creation; `high` if there is none. `next` returns the first job from one number on and below
+/// another.
+pub fn first_created<E>(
+    mut low: i64,
+    mut high: i64,
+    at: Timestamp,
+    mut next: impl FnMut(i64, i64) -> Result<Option<(i64, Timestamp)>, E>,
+) -> Result<i64, E> {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match next(middle, high)? {
+            Some((seq, created_at)) if created_at < at => low = seq + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
 }
 
 /// Upper bound of the rows that a page reads.
@@ -53,6 +107,8 @@ pub enum Path {
     Key,
     /// Down the index of the type.
     Type,
+    /// Down the index of each type that begins with the prefix.
+    Types,
     /// Down the ranges of ended jobs, one for each queue and status.
     Ended,
     /// All jobs of the statuses, sorted.
@@ -70,7 +126,7 @@ pub enum Condition {
     Always,
     /// The type has at most [`ROWS_READ_MAX`] jobs.
     RareType,
-    /// The store has ranges for these statuses, and at most [`RANGES_MAX`] of them hold jobs of the query.
+    /// The store has ranges for these statuses or types, and at most [`RANGES_MAX`] of them hold jobs of the query.
     FewRanges,
     /// The store finds jobs by these statuses, and reads at most [`ROWS_READ_MAX`] index entries for it.
     FewJobs,
@@ -92,6 +148,9 @@ pub fn paths(query: &JobQuery) -> Vec<(Path, Condition)> {
         }
         paths.push((Path::Statuses, Condition::FewJobs));
     }
+    if query.type_prefix.is_some() && !of_type {
+        paths.push((Path::Types, Condition::FewRanges));
+    }
     let walk = match (of_queue, of_type) {
         (true, _) => Path::Queue,
         (false, true) => Path::Type,
@@ -106,8 +165,10 @@ pub fn matches(query: &JobQuery, job: &Job) -> bool {
     let (wanted, definition) = (query.search_keys(), &job.definition);
     query.queue.as_ref().is_none_or(|queue| *queue == definition.queue)
         && query.job_type.as_ref().is_none_or(|job_type| *job_type == definition.job_type)
+        && query.type_prefix.as_ref().is_none_or(|prefix| definition.job_type.as_str().starts_with(prefix))
+        && query.is_in_time(job.created_at)
         && (query.statuses.is_empty() || query.statuses.contains(&job.status))
-        && (wanted.is_empty() || has_keys(&wanted, &definition.search_keys()))
+        && (wanted.is_empty() || has_keys(&wanted, &job.search_keys()))
 }
 
 /// Returns whether the search keys `keys` of a job contain all `wanted`.
@@ -202,6 +263,42 @@ mod tests {
         assert!(has_ended(&[Status::Failed, Status::TimedOut]));
         assert!(!has_ended(&[Status::Failed, Status::Pending]));
         assert!(!has_ended(&[]));
+    }
+
+    #[test]
+    fn a_prefix_is_read_by_its_types_after_rarer_statuses() {
+        let prefixed = |statuses: &[Status]| {
+            paths(&JobQuery { type_prefix: Some("email.".into()), ..query(false, false, statuses) })
+        };
+        let types = (Path::Types, Condition::FewRanges);
+        assert_eq!(prefixed(&[]), [types, (Path::All, Condition::Always)]);
+        assert_eq!(prefixed(&[Status::Failed])[0], (Path::Ended, Condition::FewRanges));
+        assert_eq!(prefixed(&[Status::Failed])[2], types);
+        let of_type = JobQuery { type_prefix: Some("email.".into()), ..query(false, true, &[]) };
+        assert!(!paths(&of_type).contains(&types), "one type is rarer");
+    }
+
+    #[test]
+    fn the_order_of_storing_is_searched_for_a_time() {
+        let at = |second: i64| Timestamp::from_second(second).expect("a time");
+        // Jobs 10, 13, 16 … of the seconds 0, 1, 2 …, with gaps where others were deleted.
+        let jobs: std::collections::BTreeMap<i64, Timestamp> = (0..100).map(|n| (10 + 3 * n, at(n))).collect();
+        let search = |second| {
+            let mut reads = 0;
+            let found = first_created::<()>(0, 1_000, at(second), |from, below| {
+                reads += 1;
+                Ok(jobs.range(from..below).next().map(|(seq, at)| (*seq, *at)))
+            });
+            assert!(reads <= 11, "{reads}");
+            found.expect("read")
+        };
+        for second in 0..100 {
+            // Any number after the job before.
+            let (first, before) = (10 + 3 * second, if second == 0 { -1 } else { 7 + 3 * second });
+            assert!((before + 1..=first).contains(&search(second)), "{second}");
+        }
+        assert!(search(-5) <= 10);
+        assert!(search(100) > 307);
     }
 
     #[test]

@@ -116,6 +116,7 @@ impl Reader {
             concurrency: Some(READER_SLOTS),
             via: None,
             executions: None,
+            inbox: None,
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | `skip` | the newest due tick if it is at most [`SKIP_TOLERANCE`] late, which allows for a busy scanner but not for a restart |
 
 mod spec;
+mod ticks;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::flat;
 use crate::ids::{JobId, ScheduleName};
 
 pub use spec::ScheduleSpec;
+pub use ticks::{PastTick, TickOutcome};
 
 /// Upper bound of the due ticks for which `all` makes jobs: the newest.
 pub const MISSED_TICKS_MAX: usize = 1_000;
@@ -171,10 +173,7 @@ impl Schedule {
 
     /// Returns the first tick after `at`; `None` if there is none, or if this version cannot parse the stored schedule.
     pub fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
-        match self.rhythm()? {
-            Rhythm::Cron(cron) => cron.next_after(at),
-            Rhythm::Every(every) => every.next_after(at),
-        }
+        self.rhythm()?.next_after(at)
     }
 
     /// Replaces `known`, a schedule with the same name. If the rhythm is the same, it continues from the state of
@@ -219,6 +218,22 @@ enum Rhythm {
     Every(Interval),
 }
 
+impl Rhythm {
+    fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Rhythm::Cron(cron) => cron.next_after(at),
+            Rhythm::Every(every) => every.next_after(at),
+        }
+    }
+
+    fn last_before(&self, at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Rhythm::Cron(cron) => cron.last_before(at),
+            Rhythm::Every(every) => every.last_before(at),
+        }
+    }
+}
+
 /// Ticks at `anchor + k * every`, for k from 1.
 #[derive(Clone, Copy)]
 struct Interval {
@@ -243,6 +258,11 @@ impl Interval {
 
     fn next_after(self, at: Timestamp) -> Option<Timestamp> {
         self.tick(self.count(at.as_nanosecond()) + 1)
+    }
+
+    fn last_before(self, at: Timestamp) -> Option<Timestamp> {
+        let k = self.count(at.as_nanosecond() - 1);
+        if k > 0 { self.tick(k) } else { None }
     }
 }
 
@@ -274,14 +294,7 @@ pub fn plan(schedule: &Schedule, now: Timestamp) -> Plan {
     if schedule.missed == Missed::Skip {
         newest.retain(|tick| now.duration_since(*tick).unsigned_abs() <= SKIP_TOLERANCE);
     }
-    Plan {
-        dropped: count - newest.len() as u64,
-        ticks: newest.into(),
-        next_run_at: match &rhythm {
-            Rhythm::Cron(cron) => cron.next_after(now),
-            Rhythm::Every(every) => every.next_after(now),
-        },
-    }
+    Plan { dropped: count - newest.len() as u64, ticks: newest.into(), next_run_at: rhythm.next_after(now) }
 }
 
 /// The due ticks of a schedule.

@@ -145,6 +145,11 @@ impl NewJob {
         self
     }
 
+    /// Returns the keys under which the job is found by a list with a filter. A store keeps an index of them.
+    pub fn search_keys(&self) -> Vec<String> {
+        self.definition.search_keys(self.schedule.as_ref())
+    }
+
     /// Returns the status with which the job is stored.
     pub fn status(&self) -> Status {
         match self.run_at {

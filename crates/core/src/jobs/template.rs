@@ -7,9 +7,10 @@
 //! | [`RunInput`] | workers: [`Dispatch`](super::wire::Dispatch), [`Assignment`](super::link::Assignment) | those that a worker needs |
 //!
 //! Stores keep a definition as its arguments and a [`document`](JobDefinition::document), which they never look into. The fields
-//! by which jobs are listed are also given to them as [`search_keys`](JobDefinition::search_keys).
+//! by which jobs are listed are also given to them as search keys.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::de::{IgnoredAny, MapAccess};
@@ -20,7 +21,7 @@ use super::retry::{RetryPolicy, RetrySettings};
 use super::wire::V1;
 use crate::error::Invalid;
 use crate::flat::{self, Extra};
-use crate::ids::{DEFAULT_QUEUE, JobType, QueueName};
+use crate::ids::{DEFAULT_QUEUE, JobType, QueueName, ScheduleName};
 use crate::json::Json;
 use crate::limits::{ARGS_BYTES_MAX, NAME_BYTES_MAX, RETRIES_MAX};
 
@@ -250,6 +251,14 @@ pub fn correlation_key(id: &str) -> String {
 /// What the search key of a correlation id begins with.
 pub const CORRELATION_KEY: &str = "c:";
 
+/// Returns the search key of the jobs of a schedule.
+pub fn schedule_key(name: &ScheduleName) -> String {
+    format!("{SCHEDULE_KEY}{name}")
+}
+
+/// What the search key of a schedule begins with.
+pub const SCHEDULE_KEY: &str = "s:";
+
 /// Returns the search key of jobs with this tag.
 pub fn tag_key(tag: &str) -> String {
     format!("{TAG_KEY}{tag}")
@@ -263,10 +272,11 @@ impl JobDefinition {
         JobTemplate::unread().define(&RetrySettings::default())
     }
 
-    /// Returns the keys under which the job is found by a list with a filter. A store keeps an index of them.
-    pub fn search_keys(&self) -> Vec<String> {
+    /// Returns the keys under which the job is found by a list with a filter: those of its definition and of the schedule
+    /// that made it.
+    pub(super) fn search_keys(&self, schedule: Option<&ScheduleName>) -> Vec<String> {
         let correlation = self.correlation_id.iter().map(|id| correlation_key(id));
-        correlation.chain(self.tags.iter().map(|tag| tag_key(tag))).collect()
+        correlation.chain(self.tags.iter().map(|tag| tag_key(tag))).chain(schedule.map(schedule_key)).collect()
     }
 
     /// Returns what a run of the job is given, with these arguments.
@@ -298,20 +308,19 @@ impl JobDefinition {
             unique_key,
             tags,
         } = self;
-        let template = JobTemplate {
-            job_type: job_type.clone(),
-            queue: (queue.as_str() != DEFAULT_QUEUE).then(|| queue.clone()),
-            args: None,
+        let written = WrittenDocument {
+            v: V1,
+            job_type,
+            queue: Some(queue).filter(|queue| queue.as_str() != DEFAULT_QUEUE),
             priority: Some(*priority).filter(|priority| *priority != Priority::default()),
             max_retries: Some(*max_retries).filter(|max_retries| *max_retries != defaults.max_retries),
             retry_policy: Some(*retry_policy).filter(|policy| *policy != defaults.policy()),
             timeout: *timeout,
-            correlation_id: correlation_id.clone(),
-            unique_key: unique_key.clone(),
-            unique_for: None,
-            tags: (!tags.is_empty()).then(|| tags.clone()),
+            correlation_id: correlation_id.as_deref(),
+            unique_key: unique_key.as_deref(),
+            tags,
         };
-        match serde_json::to_string(&Document { v: V1, template }) {
+        match serde_json::to_string(&written) {
             Ok(document) => document,
             Err(error) => unreachable!("a document did not serialise: {error}"),
         }
@@ -319,7 +328,7 @@ impl JobDefinition {
 
     /// Reads a document and the arguments that a store kept beside it.
     pub fn from_document(document: &str, args: Json) -> serde_json::Result<Self> {
-        let Document { template, .. } = serde_json::from_str(document)?;
+        let Document { template } = serde_json::from_str(document)?;
         Ok(JobTemplate { args: Some(args), ..template }.define(&RetrySettings::default()))
     }
 }
@@ -339,19 +348,42 @@ impl Documents {
     }
 }
 
-/// The form in which stores keep a definition without its arguments.
+/// The form in which stores keep a definition without its arguments, as it is written: with the fields of [`JobTemplate`],
+/// borrowed, because every new job is written this way.
 #[derive(Serialize)]
-struct Document {
+#[serde(rename_all = "camelCase")]
+struct WrittenDocument<'a> {
     v: V1,
-    #[serde(flatten)]
+    #[serde(rename = "type")]
+    job_type: &'a JobType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<&'a QueueName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<Priority>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_retries: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_policy: Option<RetryPolicy>,
+    #[serde(with = "crate::duration::option", skip_serializing_if = "Option::is_none")]
+    timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tags: &'a [String],
+}
+
+/// The same, as it is read.
+struct Document {
     template: JobTemplate,
 }
 
 impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (template, Version(v)) = flat::read(deserializer)?;
-        let v = v.ok_or_else(|| serde::de::Error::missing_field("v"))?;
-        Ok(Document { v, template })
+        v.ok_or_else(|| serde::de::Error::missing_field("v"))?;
+        Ok(Document { template })
     }
 }
 
@@ -371,8 +403,10 @@ impl<'de> Extra<'de> for Version {
 }
 
 impl RunInput {
+    /// Cloned, because it is used for every message about a run.
     pub(super) fn unread() -> Self {
-        JobDefinition::unread().input(Json::null())
+        static UNREAD: LazyLock<RunInput> = LazyLock::new(|| JobDefinition::unread().input(Json::null()));
+        UNREAD.clone()
     }
 }
 

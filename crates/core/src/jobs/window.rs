@@ -1,19 +1,24 @@
 //! The dispatch window: how many jobs of a queue may be on their way to its workers.
 //!
 //! Dispatch stays close to the workers, so that a later job of higher priority still overtakes and a queue without a
-//! live worker keeps its jobs pending. The window of a queue is the number of free slots that its workers reported,
-//! plus a lookahead, minus the untaken entries on the bus.
+//! live worker keeps its jobs pending. A queue has a window for each [`Place`] at which it has workers: the gateway of a
+//! node, whose inbox the runs are sent to, or the bus. A window is the number of free slots that the workers reported,
+//! plus a lookahead, minus the runs that were sent and that no worker has.
 //!
-//! The lookahead hides the round trip of a heartbeat: it is the number of jobs that the queue has lately dispatched in
-//! `LOOKAHEAD`. A queue of no-op jobs is refilled before its workers report that they are idle; a queue of long jobs
-//! gets no lookahead. It never exceeds the number of runs that the workers execute at once.
+//! The lookahead hides the round trip of a heartbeat: it is the number of jobs that the place has lately been sent in
+//! `LOOKAHEAD`. A queue of no-op jobs is refilled before its workers report that they are idle; a queue of jobs longer
+//! than `MEMORY` gets no lookahead. It never exceeds the number of runs that the workers execute at once and want to have beside
+//! them. While a fast place still has runs that no worker has, it is sent no small batch: each write has a fixed cost.
 //!
-//! [`UntakenBytes`] bounds the window in bytes too, so that a thousand free slots do not put a thousand jobs of a
-//! megabyte on the bus at once.
+//! A worker of several queues has its slots once. The windows of a node are therefore also bounded together: by the
+//! free slots and the lookahead of all its workers, minus all runs that wait there.
+//!
+//! [`UntakenBytes`] bounds the windows in bytes too, so that a thousand free slots do not put a thousand jobs of a
+//! megabyte on their way at once.
 //!
 //! Heartbeats are hints. A heartbeat that is older than the last one of its worker is ignored; a silent worker is
-//! forgotten with its slots. A run that was dispatched by a wrong hint waits on the bus, and the reconciler publishes
-//! it again.
+//! forgotten with its slots. A run that was dispatched by a wrong hint waits where it was sent to, and the leader
+//! releases it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,24 +27,62 @@ use jiff::Timestamp;
 
 use super::untaken::UntakenBytes;
 use super::wire::{WorkerHeartbeat, WorkerState};
-use crate::ids::{QueueName, WorkerId};
+use crate::ids::{NodeId, QueueName, WorkerId};
 
 /// The time for which jobs are dispatched ahead of the workers' heartbeats.
-const LOOKAHEAD: Duration = Duration::from_millis(5);
+const LOOKAHEAD: Duration = Duration::from_millis(40);
 
-/// The time over which the turnover is averaged. Far longer than the lookahead, so that filling idle workers with long
-/// jobs does not count as turnover: a hundred jobs at once add a lookahead of one.
+/// A place that has runs waiting is sent no fewer jobs than its workers end in this time.
+const BATCH_TIME: Duration = Duration::from_millis(5);
+
+/// The same as a fraction of the runs that its workers execute at once, if that is less.
+const BATCH_FRACTION: u64 = 4;
+
+/// The time over which the turnover is averaged. Workers that are filled once in this time have none: filling idle
+/// workers with long jobs is not turnover.
 const MEMORY: Duration = Duration::from_millis(500);
+
+/// How often places take turns in one dispatch.
+const TURNS: usize = 8;
 
 /// How late a heartbeat may arrive after a newer one. If it is later than that, a clock was set.
 const OUT_OF_ORDER_MAX: Duration = Duration::from_secs(5);
+
+/// Where workers receive their runs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// The gateway of this node.
+    Node(NodeId),
+    /// The dispatch queues of the bus.
+    Bus,
+}
+
+impl Place {
+    /// Returns where the worker of a heartbeat receives its runs.
+    pub fn of(beat: &WorkerHeartbeat) -> Self {
+        match &beat.via {
+            Some(node) if beat.inbox.is_some() => Place::Node(node.clone()),
+            _ => Place::Bus,
+        }
+    }
+
+    /// Returns the node, if the place is one.
+    pub fn node(&self) -> Option<&NodeId> {
+        match self {
+            Place::Node(node) => Some(node),
+            Place::Bus => None,
+        }
+    }
+}
 
 /// The dispatch windows of all queues.
 #[derive(Debug, Default)]
 pub struct Windows {
     workers: HashMap<WorkerId, Seen>,
     /// Queues with at least one live worker.
-    queues: BTreeMap<QueueName, Totals>,
+    queues: BTreeMap<QueueName, BTreeMap<Place, Totals>>,
+    /// All workers of a place, each counted once.
+    places: BTreeMap<Place, Totals>,
     untaken: UntakenBytes,
 }
 
@@ -47,23 +90,41 @@ pub struct Windows {
 /// heartbeat does not make it active again.
 #[derive(Debug)]
 struct Seen {
+    place: Place,
     queues: Vec<QueueName>,
-    running: u32,
-    free: u32,
+    slots: Slots,
     /// When it was sent, by the worker's clock.
     reported_at: Timestamp,
     /// When it was received, by the leader's clock.
     seen_at: Timestamp,
 }
 
+#[derive(Debug, Default, Clone, Copy)]
+struct Slots {
+    free: u64,
+    running: u64,
+    /// Runs that a worker has beyond its slots.
+    ahead: u64,
+    /// Runs that it wants to have beyond its slots.
+    prefetch: u64,
+}
+
 #[derive(Debug, Default)]
 struct Totals {
     workers: usize,
-    free: u64,
-    running: u64,
+    slots: Slots,
     /// Jobs per second, at `turnover_at`.
     turnover: f64,
     turnover_at: Option<Timestamp>,
+}
+
+/// The runs at a place that no worker has: on their way, in the inbox of a node, or untaken on the bus.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingRuns {
+    /// Those of the queue.
+    pub of_queue: u64,
+    /// Those of all queues. Only used for a node.
+    pub of_place: u64,
 }
 
 impl Windows {
@@ -86,14 +147,21 @@ impl Windows {
             let queues = if known.queues == beat.queues { known.queues.clone() } else { distinct(&beat.queues) };
             self.replace(known, beat, queues, now);
         } else {
-            let nothing = Seen { queues: Vec::new(), running: 0, free: 0, reported_at: beat.at, seen_at: now };
+            let nothing = Seen {
+                place: Place::Bus,
+                queues: Vec::new(),
+                slots: Slots::default(),
+                reported_at: beat.at,
+                seen_at: now,
+            };
             self.replace(nothing, beat, distinct(&beat.queues), now);
         }
     }
 
     fn replace(&mut self, known: Seen, beat: &WorkerHeartbeat, queues: Vec<QueueName>, now: Timestamp) {
         let queues = if beat.state == WorkerState::Active { queues } else { Vec::new() };
-        let seen = Seen { queues, running: beat.running, free: beat.free, reported_at: beat.at, seen_at: now };
+        let (place, slots) = (Place::of(beat), Slots::of(beat));
+        let seen = Seen { place, queues, slots, reported_at: beat.at, seen_at: now };
         // Add first, then subtract: otherwise a queue with one worker would lose its turnover with every heartbeat.
         self.add(&seen);
         self.subtract(&known);
@@ -113,12 +181,23 @@ impl Windows {
 
     /// Returns the free slots that the workers of the queue reported. A worker of several queues counts for each.
     pub fn free(&self, queue: &QueueName) -> u32 {
-        self.queues.get(queue).map_or(0, |totals| u32::try_from(totals.free).unwrap_or(u32::MAX))
+        let free: u64 = self.of(queue).map(|(_, totals)| totals.slots.free).sum();
+        u32::try_from(free).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the free slots that the workers of the queue at this place reported.
+    pub fn free_at(&self, queue: &QueueName, place: &Place) -> u64 {
+        self.totals(queue, place).map_or(0, |totals| totals.slots.free)
     }
 
     /// Returns the number of live workers that take runs of the queue.
     pub fn workers(&self, queue: &QueueName) -> usize {
-        self.queues.get(queue).map_or(0, |totals| totals.workers)
+        self.of(queue).map(|(_, totals)| totals.workers).sum()
+    }
+
+    /// Returns the places at which the queue has such a worker: nodes by name, then the bus.
+    pub fn places(&self, queue: &QueueName) -> impl Iterator<Item = &Place> {
+        self.of(queue).map(|(place, _)| place)
     }
 
     /// Returns the queues that have such a worker, by name.
@@ -126,62 +205,174 @@ impl Windows {
         self.queues.keys()
     }
 
-    /// Returns how many jobs of the queue may be dispatched now. `backlog` is the number of its untaken entries on the
-    /// bus.
-    pub fn limit(&mut self, queue: &QueueName, backlog: u64, now: Timestamp) -> usize {
-        self.untaken.observe(queue, backlog);
-        let Some(totals) = self.queues.get(queue) else { return 0 };
-        let ahead = (totals.turnover_by(now) * LOOKAHEAD.as_secs_f64()) as u64;
-        let window = totals.free + ahead.min(totals.free + totals.running);
-        let window = usize::try_from(window.saturating_sub(backlog)).unwrap_or(usize::MAX);
-        window.min(self.untaken.limit(queue))
+    /// Returns how many jobs of the queue may be sent to the place now, if these runs wait there.
+    pub fn limit(&mut self, queue: &QueueName, place: &Place, waiting: WaitingRuns, now: Timestamp) -> usize {
+        self.untaken.observe(queue, place, waiting.of_queue);
+        let Some(totals) = self.totals(queue, place) else { return 0 };
+        let open = totals.window(now).saturating_sub(waiting.of_queue);
+        let open = match place {
+            Place::Node(_) => self.places.get(place).map_or(0, |all| {
+                // Each queue may want its own lookahead, so that the place is bounded by the sum.
+                open.min(all.window(now).saturating_sub(waiting.of_place))
+            }),
+            Place::Bus => open,
+        };
+        // The workers have runs to go on with: the rest of the batch comes with the next heartbeats.
+        if waiting.of_queue > 0 && open < totals.batch_min(now) {
+            return 0;
+        }
+        usize::try_from(open).unwrap_or(usize::MAX).min(self.untaken.limit(queue, place))
     }
 
-    /// Returns the sizes of the runs that are published and untaken.
+    /// Returns the sizes of the runs that were sent and that no worker has.
     pub fn untaken(&mut self) -> &mut UntakenBytes {
         &mut self.untaken
     }
 
-    /// Adds `n` dispatched jobs to the turnover of the queue.
-    pub fn dispatched(&mut self, queue: &QueueName, n: usize, now: Timestamp) {
-        if let Some(totals) = self.queues.get_mut(queue) {
+    /// Adds `n` dispatched jobs to the turnover of the queue at the place.
+    pub fn dispatched(&mut self, queue: &QueueName, place: &Place, n: usize, now: Timestamp) {
+        let of_queue = self.queues.get_mut(queue).and_then(|places| places.get_mut(place));
+        for totals in of_queue.into_iter().chain(self.places.get_mut(place)) {
             totals.turnover = totals.turnover_by(now) + n as f64 / MEMORY.as_secs_f64();
             totals.turnover_at = totals.turnover_at.max(Some(now));
         }
     }
 
+    fn of(&self, queue: &QueueName) -> impl Iterator<Item = (&Place, &Totals)> {
+        self.queues.get(queue).into_iter().flatten()
+    }
+
+    fn totals(&self, queue: &QueueName, place: &Place) -> Option<&Totals> {
+        self.queues.get(queue)?.get(place)
+    }
+
     fn add(&mut self, seen: &Seen) {
         for queue in &seen.queues {
             if !self.queues.contains_key(queue) {
-                self.queues.insert(queue.clone(), Totals::default());
+                self.queues.insert(queue.clone(), BTreeMap::new());
             }
-            if let Some(totals) = self.queues.get_mut(queue) {
-                totals.workers += 1;
-                totals.free += u64::from(seen.free);
-                totals.running += u64::from(seen.running);
+            if let Some(places) = self.queues.get_mut(queue) {
+                add(places, seen);
             }
+        }
+        if !seen.queues.is_empty() {
+            add(&mut self.places, seen);
         }
     }
 
     fn subtract(&mut self, seen: &Seen) {
         for queue in &seen.queues {
-            let Some(totals) = self.queues.get_mut(queue) else { continue };
-            totals.workers -= 1;
-            totals.free -= u64::from(seen.free);
-            totals.running -= u64::from(seen.running);
-            if totals.workers == 0 {
+            let Some(places) = self.queues.get_mut(queue) else { continue };
+            subtract(places, seen);
+            if places.is_empty() {
                 self.queues.remove(queue);
             }
+        }
+        if !seen.queues.is_empty() {
+            subtract(&mut self.places, seen);
+        }
+    }
+}
+
+fn add(places: &mut BTreeMap<Place, Totals>, seen: &Seen) {
+    if !places.contains_key(&seen.place) {
+        places.insert(seen.place.clone(), Totals::default());
+    }
+    if let Some(totals) = places.get_mut(&seen.place) {
+        totals.workers += 1;
+        totals.slots = totals.slots.each(seen.slots, |sum, own| sum + own);
+    }
+}
+
+fn subtract(places: &mut BTreeMap<Place, Totals>, seen: &Seen) {
+    let Some(totals) = places.get_mut(&seen.place) else { return };
+    totals.workers -= 1;
+    totals.slots = totals.slots.each(seen.slots, |sum, own| sum - own);
+    if totals.workers == 0 {
+        places.remove(&seen.place);
+    }
+}
+
+impl Slots {
+    fn of(beat: &WorkerHeartbeat) -> Self {
+        // Only a node's gateway knows of both; the reads of a worker on the bus are its own.
+        let inbox = beat.inbox.as_ref();
+        Slots {
+            free: beat.free.into(),
+            running: beat.running.into(),
+            ahead: inbox.map_or(0, |_| beat.running.saturating_sub(beat.slots()).into()),
+            prefetch: inbox.map_or(0, |inbox| inbox.prefetch.into()),
+        }
+    }
+
+    fn each(self, other: Slots, with: impl Fn(u64, u64) -> u64) -> Slots {
+        Slots {
+            free: with(self.free, other.free),
+            running: with(self.running, other.running),
+            ahead: with(self.ahead, other.ahead),
+            prefetch: with(self.prefetch, other.prefetch),
         }
     }
 }
 
 impl Totals {
+    /// Returns how many runs may wait for these workers.
+    fn window(&self, now: Timestamp) -> u64 {
+        let Slots { free, ahead, prefetch, .. } = self.slots;
+        let lookahead = (self.turnover_beyond_filling(now) * LOOKAHEAD.as_secs_f64()) as u64;
+        (free + lookahead.min(self.executed() + prefetch)).saturating_sub(ahead)
+    }
+
+    /// Returns how many runs these workers execute at once.
+    fn executed(&self) -> u64 {
+        self.slots.free + self.slots.running - self.slots.ahead
+    }
+
+    fn batch_min(&self, now: Timestamp) -> u64 {
+        let ended = (self.turnover_beyond_filling(now) * BATCH_TIME.as_secs_f64()) as u64;
+        ended.min((self.executed() + self.slots.prefetch) / BATCH_FRACTION)
+    }
+
+    /// Returns the turnover without one filling of all slots.
+    fn turnover_beyond_filling(&self, now: Timestamp) -> f64 {
+        (self.turnover_by(now) - self.executed() as f64 / MEMORY.as_secs_f64()).max(0.0)
+    }
+
     /// Returns the turnover, decayed to `now`.
     fn turnover_by(&self, now: Timestamp) -> f64 {
         let Some(at) = self.turnover_at else { return 0.0 };
         self.turnover * (-elapsed(at, now).as_secs_f64() / MEMORY.as_secs_f64()).exp()
     }
+}
+
+/// Divides `limit` runs of a queue among places, of which each may be sent at most so many. The result is in the order
+/// of dispatch: the places take turns, so that all get some if there are fewer jobs, and the bus comes last.
+pub fn deal(wants: &[(Place, usize)], limit: usize) -> Vec<(Place, usize)> {
+    let total = wants.iter().fold(0usize, |sum, (_, want)| sum.saturating_add(*want));
+    let limit = limit.min(total);
+    let of_bus = wants.iter().find(|(place, _)| *place == Place::Bus).map_or(0, |(_, want)| *want);
+    // In proportion, because it comes last.
+    let bus = (limit as u128 * of_bus as u128).div_ceil(total.max(1) as u128) as usize;
+    let mut left = limit - bus;
+    let mut nodes: Vec<(&Place, usize)> =
+        wants.iter().filter(|(place, _)| *place != Place::Bus).map(|(place, want)| (place, *want)).collect();
+    let turn = (left / (nodes.len().max(1) * TURNS)).max(1);
+    let mut dealt: Vec<(Place, usize)> = Vec::new();
+    while left > 0 && nodes.iter().any(|(_, want)| *want > 0) {
+        for (place, want) in &mut nodes {
+            let runs = turn.min(*want).min(left);
+            (*want, left) = (*want - runs, left - runs);
+            match dealt.last_mut() {
+                Some((last, count)) if *last == **place => *count += runs,
+                _ if runs > 0 => dealt.push(((*place).clone(), runs)),
+                _ => {}
+            }
+        }
+    }
+    if bus > 0 {
+        dealt.push((Place::Bus, bus));
+    }
+    dealt
 }
 
 /// Returns the time between two instants, or zero if the clock went back.
@@ -195,177 +386,4 @@ fn distinct(queues: &[QueueName]) -> Vec<QueueName> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::super::wire::V1;
-    use super::*;
-
-    fn at(ms: i64) -> Timestamp {
-        Timestamp::from_millisecond(ms).expect("in range")
-    }
-
-    fn queue(name: &str) -> QueueName {
-        QueueName::new(name).expect("a name")
-    }
-
-    fn beat(worker: &str, queues: &[&str], running: u32, free: u32, ms: i64) -> WorkerHeartbeat {
-        WorkerHeartbeat {
-            v: V1,
-            worker_id: WorkerId::new(worker).expect("a name"),
-            queues: queues.iter().map(|name| queue(name)).collect(),
-            running,
-            free,
-            state: WorkerState::Active,
-            at: at(ms),
-            name: None,
-            concurrency: None,
-            via: None,
-            executions: None,
-        }
-    }
-
-    fn after(beats: &[WorkerHeartbeat]) -> Windows {
-        let (mut windows, mut now) = (Windows::new(), Timestamp::MIN);
-        for beat in beats {
-            now = now.max(beat.at);
-            windows.on_heartbeat(beat, now);
-        }
-        windows
-    }
-
-    #[test]
-    fn without_a_worker_nothing_is_dispatched() {
-        let mut windows = Windows::new();
-        windows.dispatched(&queue("a"), 1_000_000, at(0));
-        assert_eq!((windows.limit(&queue("a"), 0, at(0)), windows.free(&queue("a"))), (0, 0));
-        assert_eq!(windows.queues().count(), 0);
-    }
-
-    #[test]
-    fn the_window_is_what_is_free_less_what_waits_on_the_bus() {
-        let mut windows = after(&[beat("w1", &["a"], 2, 3, 0), beat("w2", &["a", "b"], 0, 4, 0)]);
-        assert_eq!((windows.free(&queue("a")), windows.workers(&queue("a"))), (7, 2));
-        assert_eq!((windows.free(&queue("b")), windows.workers(&queue("b"))), (4, 1));
-        assert_eq!(windows.limit(&queue("a"), 0, at(0)), 7);
-        assert_eq!(windows.limit(&queue("a"), 5, at(0)), 2);
-        assert_eq!(windows.limit(&queue("a"), u64::MAX, at(0)), 0);
-        assert_eq!(windows.queues().map(QueueName::as_str).collect::<Vec<_>>(), ["a", "b"]);
-    }
-
-    #[test]
-    fn a_new_report_takes_the_place_of_the_old() {
-        let windows = after(&[beat("w", &["a", "b"], 0, 9, 0), beat("w", &["b", "c", "c"], 5, 4, 1)]);
-        assert_eq!(windows.queues().map(QueueName::as_str).collect::<Vec<_>>(), ["b", "c"]);
-        assert_eq!((windows.free(&queue("c")), windows.workers(&queue("c"))), (4, 1));
-    }
-
-    #[test]
-    fn a_late_report_is_ignored() {
-        let windows = after(&[beat("w", &["a"], 9, 1, 10), beat("w", &["a"], 0, 10, 9)]);
-        assert_eq!(windows.free(&queue("a")), 1);
-    }
-
-    #[test]
-    fn a_clock_that_was_set_back_silences_nobody() {
-        let hour = 3_600_000;
-        let mut windows = after(&[beat("w", &["a"], 10, 0, hour)]);
-        windows.on_heartbeat(&beat("w", &["a"], 0, 10, 1_000), at(1_000));
-        assert_eq!(windows.free(&queue("a")), 10);
-        let mut windows = after(&[beat("w", &["a"], 0, 10, hour)]);
-        windows.forget_stale(at(1_000), Duration::from_secs(30));
-        windows.forget_stale(at(32_000), Duration::from_secs(30));
-        assert_eq!(windows.workers(&queue("a")), 0);
-    }
-
-    #[test]
-    fn a_worker_that_drains_or_is_gone_offers_nothing_even_if_an_older_report_follows() {
-        for state in [WorkerState::Draining, WorkerState::Gone] {
-            let last = WorkerHeartbeat { state, ..beat("w", &["a"], 1, 9, 10) };
-            let mut windows = after(&[beat("w", &["a"], 0, 10, 0), last, beat("w", &["a"], 0, 10, 5)]);
-            assert_eq!((windows.workers(&queue("a")), windows.limit(&queue("a"), 0, at(10))), (0, 0));
-            windows.on_heartbeat(&beat("w", &["a"], 0, 3, 11), at(11));
-            assert_eq!(windows.limit(&queue("a"), 0, at(11)), 3);
-        }
-    }
-
-    #[test]
-    fn a_silent_worker_is_forgotten_by_our_clock() {
-        let mut windows = after(&[beat("w1", &["a"], 0, 1, 0), beat("w2", &["a"], 0, 2, 500)]);
-        windows.forget_stale(at(999), Duration::from_secs(1));
-        assert_eq!(windows.free(&queue("a")), 3);
-        windows.forget_stale(at(1_000), Duration::from_secs(1));
-        assert_eq!((windows.free(&queue("a")), windows.workers(&queue("a"))), (2, 1));
-        // A forgotten worker may return, even with a wrong clock.
-        windows.on_heartbeat(&beat("w1", &["a"], 0, 5, -1_000_000), at(1_001));
-        assert_eq!(windows.free(&queue("a")), 7);
-        windows.forget_stale(at(10_000), Duration::from_secs(1));
-        assert_eq!((windows.queues().count(), windows.workers.len()), (0, 0));
-    }
-
-    #[test]
-    fn fast_jobs_are_sent_ahead() {
-        let mut windows = after(&[beat("w", &["a"], 100, 0, 0)]);
-        // Fifty per millisecond for three seconds: the turnover converges to 50,000 per second.
-        for ms in 0..3_000 {
-            windows.dispatched(&queue("a"), 50, at(ms));
-        }
-        // The turnover allows 250, the worker executes fewer at once.
-        assert_eq!(windows.limit(&queue("a"), 0, at(3_000)), 100);
-        assert_eq!(windows.limit(&queue("a"), 90, at(3_000)), 10);
-        windows.on_heartbeat(&beat("w", &["a"], 1_000, 20, 3_000), at(3_000));
-        let limit = windows.limit(&queue("a"), 0, at(3_000));
-        assert!((20 + 245..=20 + 255).contains(&limit), "{limit}");
-        // The lookahead decays after the last dispatch.
-        assert_eq!(windows.limit(&queue("a"), 0, at(10_000)), 20);
-    }
-
-    #[test]
-    fn filling_idle_workers_with_long_jobs_is_no_turnover() {
-        let mut windows = after(&[beat("w", &["a"], 0, 100, 0)]);
-        windows.dispatched(&queue("a"), 100, at(0));
-        windows.on_heartbeat(&beat("w", &["a"], 100, 0, 1), at(1));
-        assert_eq!(windows.limit(&queue("a"), 0, at(1)), 0);
-        // Nor is a single job that ends and is followed by another.
-        for ms in (0..5_000).step_by(50) {
-            windows.dispatched(&queue("a"), 1, at(ms));
-        }
-        assert_eq!(windows.limit(&queue("a"), 0, at(5_000)), 0);
-    }
-
-    #[test]
-    fn a_clock_that_goes_back_does_not_inflate_the_turnover() {
-        let mut windows = after(&[beat("w", &["a"], 1_000_000, 0, 0)]);
-        windows.dispatched(&queue("a"), 10_000, at(10_000));
-        let limit = windows.limit(&queue("a"), 0, at(10_000));
-        assert_eq!(windows.limit(&queue("a"), 0, at(0)), limit);
-        windows.dispatched(&queue("a"), 0, at(0));
-        assert_eq!(windows.limit(&queue("a"), 0, at(10_000)), limit);
-    }
-
-    proptest! {
-        /// The totals equal a count over the last heartbeats.
-        #[test]
-        fn totals_agree_with_a_count(beats in prop::collection::vec(
-            (0..4usize, prop::collection::vec(0..4usize, 0..5), 0..10u32, 0..10u32, 0..3usize, 0..100i64), 1..60,
-        )) {
-            let (workers, names) = (["w0", "w1", "w2", "w3"], ["a", "b", "c", "d"]);
-            let mut windows = Windows::new();
-            let mut last: HashMap<usize, WorkerHeartbeat> = HashMap::new();
-            for (worker, queues, running, free, state, ms) in beats {
-                let queues: Vec<&str> = queues.into_iter().map(|index| names[index]).collect();
-                let state = [WorkerState::Active, WorkerState::Draining, WorkerState::Gone][state];
-                let beat = WorkerHeartbeat { state, ..beat(workers[worker], &queues, running, free, ms) };
-                windows.on_heartbeat(&beat, at(0));
-                if last.get(&worker).is_none_or(|last| last.at <= beat.at) {
-                    last.insert(worker, beat);
-                }
-                for name in names {
-                    let of = |beat: &&WorkerHeartbeat| beat.state == WorkerState::Active && beat.queues.contains(&queue(name));
-                    prop_assert_eq!(windows.workers(&queue(name)), last.values().filter(of).count());
-                    prop_assert_eq!(windows.free(&queue(name)), last.values().filter(of).map(|beat| beat.free).sum::<u32>());
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@
 
 mod heartbeat;
 mod nodes;
+mod reports;
 pub mod seed;
 
 use std::collections::BTreeMap;
@@ -29,11 +30,13 @@ use crate::ids::{Epoch, ExecutionId, JobId, NodeId, QueueName, WorkerId};
 use crate::json::Json;
 use crate::limits::POISON_BODY_BYTES_MAX;
 
-pub use heartbeat::{WorkerHeartbeat, WorkerState};
+pub use heartbeat::{InboxReport, WorkerHeartbeat, WorkerState};
 pub use nodes::{
-    Assigned, CoordinatorHeartbeat, DrainRequest, Handoff, HandoffAck, HandoffReason, NodeRole, NodeState, RunRef,
-    Taken,
+    Assigned, CoordinatorHeartbeat, DrainRequest, Handoff, HandoffAck, HandoffReason, Inbox, NodeRole, NodeState,
+    RunRef,
 };
+
+pub use reports::EventMessage;
 
 /// The version of all messages: 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,6 +154,9 @@ pub struct StatusMessage {
     /// When it happened, by the worker's clock.
     #[serde(alias = "At", alias = "Timestamp")]
     pub at: Timestamp,
+    /// An end: when the run started, by the worker's clock, if no `started` was sent before.
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "StartedAt")]
+    pub started_at: Option<Timestamp>,
     /// `progress`: the part of the run that is done.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "Percent")]
     pub percent: Option<u8>,

@@ -182,6 +182,12 @@ pub trait Multiplex: Send + Sync {
     /// bell's own name and without an id, so that the caller can set it aside.
     async fn next(&self) -> Result<Vec<(String, Vec<Entry>)>>;
     /// Acknowledges these entries of each queue: they are deleted for all readers. A queue that is then empty is
-    /// removed.
+    /// removed. May be called while [`next`](Self::next) waits or reads.
     async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()>;
+    /// Acknowledges the entries of queues whose jobs have ended: all that were read of each, and none that was
+    /// acknowledged before. Cheaper than [`ack`](Self::ack) if the backend can remove whole queues. Entries that were
+    /// added meanwhile stay.
+    async fn finish(&self, done: &[(String, Vec<String>)]) -> Result<()> {
+        self.ack(done).await
+    }
 }

@@ -35,8 +35,14 @@ pub trait Leases: Send + Sync {
     /// Prolongs the term; `Fenced` if it is over, even if there is no other leader yet. If requests are paid for, it
     /// may be `Unavailable` because another member wrote at the same time: retry.
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease>;
-    /// Ends the term at once. Not an error if it is over already.
+    /// Ends the term at once, and notifies those who [watch](Self::watch_resignations) if the backend can. Not an error
+    /// if it is over already.
     async fn resign(&self, namespace: &str, holder: &str, epoch: Epoch) -> Result<()>;
+    /// Watches for resignations in the namespace, by any process, from now on. Connections that it needs are made in the
+    /// background. The default never notifies: such a backend is read at intervals.
+    fn watch_resignations(&self, _namespace: &str) -> Box<dyn Resignations> {
+        Box::new(NeverNotified)
+    }
     /// Returns how often a follower may `read` between its heartbeats, to detect a resignation at once. `None` if every
     /// request is paid for: then a follower reads with its heartbeats, and when a lease should have expired.
     fn lease_check_interval(&self) -> Option<Duration> {
@@ -60,12 +66,38 @@ pub trait Leases: Send + Sync {
     async fn published(&self, _namespace: &str) -> Result<Option<String>> {
         Ok(None)
     }
+    /// Returns the namespaces that have a leader or members, in order, at most `limit`. `None` if the backend cannot list
+    /// them.
+    async fn namespaces(&self, _limit: usize) -> Result<Option<Vec<String>>> {
+        Ok(None)
+    }
     /// Returns the backend's address for display, without credentials; empty if it is in this process.
     fn address(&self) -> String {
         String::new()
     }
     /// Checks that the backend responds.
     async fn ping(&self) -> Result<()>;
+}
+
+/// Notices that a leader of one namespace has resigned.
+///
+/// A notice is a hint to read the lease at once, and nothing depends on it: one can be lost (with a connection), come
+/// twice, or come without a resignation (after a connection was made again, because notices may have been lost).
+/// Notices that nobody waits for are kept as one.
+#[async_trait]
+pub trait Resignations: Send {
+    /// Waits for a notice. A caller that stops waiting and calls again misses nothing.
+    async fn next(&mut self);
+}
+
+/// The watch of a backend that never notifies.
+struct NeverNotified;
+
+#[async_trait]
+impl Resignations for NeverNotified {
+    async fn next(&mut self) {
+        std::future::pending().await
+    }
 }
 
 /// The lower bound of a new epoch.

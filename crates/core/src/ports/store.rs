@@ -1,4 +1,5 @@
-//! The truth: jobs, runs, schedules, queues, workers, nodes, the roster of shard workers and the sealed epoch.
+//! The truth: jobs, runs, schedules, queues, workers, nodes, the roster of shard workers, the sealed epoch, the
+//! record of operators' acts and the values that all nodes share.
 //!
 //! Every method is one transaction. An enqueue, a report, a cancellation and a seal are durable when the method
 //! returns, because its caller reports them as done. Promotions, dispatches, heartbeats and deletions are internal:
@@ -9,6 +10,7 @@
 //! differs. Adapters decide nothing about jobs: [`lifecycle::after`](crate::jobs::lifecycle::after) decides what
 //! follows the end of a run.
 
+mod audit;
 mod fence;
 mod records;
 mod runs;
@@ -25,25 +27,44 @@ use crate::jobs::link::Enqueued;
 pub use crate::jobs::listing::JobQuery;
 use crate::jobs::schedule::Schedule;
 use crate::jobs::wire::NodeState;
-use crate::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport};
+use crate::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport, Status};
 use crate::limits::PAGE_BYTES_MAX;
 use crate::shards::{RosterChange, ShardMember};
 
+pub use audit::{AuditStore, ValueStore};
 pub use fence::Fence;
 pub use records::{NodeRecord, WorkerRecord};
 pub use runs::{
     Change, Cutoffs, DispatchOrder, Dispatched, Expired, Handover, Holders, InFlight, InFlightFilter, Overdue,
-    Promoted, QueueDispatch, Reassign, Reassigned, Recorded, Window,
+    OwnerShare, Promoted, QueueDispatch, Reassign, Reassigned, Recorded, Window,
 };
 
 /// All methods of a store.
 pub trait Store:
-    EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore + RosterStore
+    EpochStore
+    + JobStore
+    + RunStore
+    + QueueStore
+    + ScheduleStore
+    + WorkerStore
+    + NodeStore
+    + RosterStore
+    + AuditStore
+    + ValueStore
 {
 }
 
 impl<T> Store for T where
-    T: EpochStore + JobStore + RunStore + QueueStore + ScheduleStore + WorkerStore + NodeStore + RosterStore
+    T: EpochStore
+        + JobStore
+        + RunStore
+        + QueueStore
+        + ScheduleStore
+        + WorkerStore
+        + NodeStore
+        + RosterStore
+        + AuditStore
+        + ValueStore
 {
 }
 
@@ -107,9 +128,10 @@ pub trait JobStore: Send + Sync {
     /// Makes ended jobs pending again, due now, with all their retries. Their attempts and history continue, and they
     /// take their unique key again.
     async fn redrive(&self, ids: &[JobId], now: Timestamp) -> Result<Vec<Redriven>>;
-    /// Deletes those of `ids` that are dead letters, with their history and logs. Returns how many were deleted. Many
-    /// log lines are deleted in several transactions, before their job.
-    async fn purge(&self, ids: &[JobId]) -> Result<u64>;
+    /// Deletes those of `ids` that have ended with one of `statuses`, with their history and logs; a live job stays,
+    /// whatever `statuses` has. Returns how many were deleted. Many log lines are deleted in several transactions, before
+    /// their job.
+    async fn purge(&self, ids: &[JobId], statuses: &[Status]) -> Result<u64>;
 }
 
 /// A page of jobs.
@@ -183,7 +205,7 @@ pub trait RunStore: Send + Sync {
     /// The order is [`Priority::rank`](crate::jobs::Priority::rank), then first stored first among jobs of one
     /// priority. Skips paused queues; respects a queue's concurrency. Takes at most
     /// [`DISPATCH_BYTES_MAX`](crate::limits::DISPATCH_BYTES_MAX) bytes of arguments over all windows, in their order,
-    /// but at least one job.
+    /// but at least one job. A run whose window names its owner belongs to that node from the commit on.
     async fn dispatch(&self, fence: Fence, order: DispatchOrder) -> Result<Dispatched>;
     /// Records the reports of runs. Each report stands alone: a stale one changes nothing and does not affect the
     /// others.

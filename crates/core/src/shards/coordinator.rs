@@ -20,6 +20,7 @@
 //! [`Limits`] bound everything that peers can make it store; messages beyond them are rejected with an error.
 
 mod member;
+mod moves;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -31,10 +32,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use super::settings::{Limits, Settings};
+pub use moves::Rebalanced;
 pub use view::{ServiceFigures, ServiceView, WorkerView};
 
 use super::wire::{Assignment, CoordinatorMessage, Leave, Message, Refusal, Released, Report};
 use super::{Roster, RosterChange, ShardMember, Version};
+use crate::history::ShardChange;
 use crate::ids::{ServiceName, WorkerId};
 use crate::ports::router::Peer;
 use member::Member;
@@ -61,6 +64,8 @@ pub struct Output {
     pub sends: Vec<(Peer, Bytes)>,
     /// Events for logs and metrics.
     pub events: Vec<ShardEvent>,
+    /// What the rebalances among the events have moved, and why, for display.
+    pub rebalances: Vec<Rebalanced>,
 }
 
 /// A change that the coordinator reports.
@@ -218,8 +223,7 @@ impl Coordinator {
         let service = self.services.entry(name.clone()).or_insert_with(|| Service::new(floor, hold_until));
         if service.shard_count != report.max_shard_count {
             self.shards = self.shards - service.shard_count as usize + report.max_shard_count as usize;
-            service.shard_count = report.max_shard_count;
-            service.disturb(now, &terms);
+            service.resize(report.max_shard_count, now, &terms);
         }
         let worker = report.worker_id.clone();
         let member = service.members.entry(worker.clone()).or_insert_with(|| {
@@ -246,7 +250,7 @@ impl Coordinator {
             member.is_listed = self.roster.as_mut().is_none_or(|roster| roster.add(&key(&name, &worker)));
             // A worker that is not listed yet takes part later.
             if member.is_listed {
-                service.disturb(now, &terms);
+                service.disturb_by(ShardChange::Joined, now, &terms);
             }
             output.events.push(ShardEvent::Joined { service: name.clone(), worker: worker.clone() });
         }
@@ -305,7 +309,7 @@ impl Coordinator {
             let Some(service) = self.services.get_mut(&name) else { continue };
             let Some(member) = service.members.get_mut(&worker).filter(|member| member.is_active) else { continue };
             member.is_listed = true;
-            service.disturb(now, &terms);
+            service.disturb_by(ShardChange::Joined, now, &terms);
             self.dirty.insert(name);
         }
     }
@@ -357,7 +361,9 @@ impl Coordinator {
                     service.answer(&leave.worker_id, false, None, &terms, output);
                     return;
                 }
+                let target = member.target.clone();
                 service.members.remove(&leave.worker_id);
+                service.depart(leave.worker_id.clone(), target, ShardChange::Left);
                 self.workers -= 1;
                 if let Some(roster) = &mut self.roster {
                     roster.remove(&key(&leave.service_name, &leave.worker_id));
@@ -378,7 +384,7 @@ impl Coordinator {
         let Some(service) = self.services.get_mut(&released.service_name) else { return };
         let Some(member) = service.members.get_mut(&released.worker_id) else { return };
         if member.on_released(&released.shards, released.version) {
-            service.disturb(now, &terms);
+            service.disturb_by(ShardChange::Released, now, &terms);
             self.dirty.insert(released.service_name);
         }
     }
@@ -429,12 +435,12 @@ impl Coordinator {
         let forgotten_after = self.settings.heartbeat_timeout * FORGOTTEN_AFTER_TIMEOUTS;
         for (name, service) in &mut self.services {
             let before = service.members.len();
-            let mut died = false;
+            let mut died = Vec::new();
             service.members.retain(|worker, member| {
                 let silent_for = now.saturating_sub(member.last_beat);
                 if member.is_active && silent_for >= self.settings.heartbeat_timeout {
+                    died.push((worker.clone(), member.target.clone()));
                     member.die();
-                    died = true;
                     if let Some(roster) = &mut self.roster {
                         roster.remove(&key(name, worker));
                     }
@@ -444,11 +450,12 @@ impl Coordinator {
             });
             let forgotten = before - service.members.len();
             self.workers -= forgotten;
-            if died || (forgotten > 0 && service.members.is_empty()) {
+            if !died.is_empty() || (forgotten > 0 && service.members.is_empty()) {
                 // No delay is useful: all workers that were silent for as long were found in the same check.
                 service.disturb_at_once(now);
                 self.dirty.insert(name.clone());
             }
+            died.into_iter().for_each(|(worker, target)| service.depart(worker, target, ShardChange::Dead));
         }
     }
 

@@ -1,80 +1,102 @@
-//! One page at `/` that shows what runs, with links.
+//! The dashboard: pages for people, rendered on the server from the functions that `/v1` calls.
 //!
-//! It loads nothing from elsewhere and has no script. On a server with tokens it shows what runs only to requests that
-//! may read, and to all others only the link to the documentation.
+//! A page is one handler (`pages`) and one template in `templates/`, checked when the crate is compiled. It reads nothing
+//! that the API does not read, and its forms call the functions that the API's handlers call. Every page can be
+//! read and used without a script. The scripts of `assets/` add what moves: they fetch the page again if something
+//! happened and replace the parts that differ.
+//!
+//! All responses forbid inline scripts and styles, foreign origins and frames ([`layout::secure`]). An error becomes
+//! a page with the API's message ([`frame_pages`]). Paths are written without the prefix under which the server is
+//! reached: templates add [`layout::Page::prefix`], redirects get it when they are sent.
+
+mod assets;
+mod charts;
+mod filter;
+mod form;
+mod json;
+mod lanes;
+mod layout;
+mod pages;
+mod settings;
+pub(crate) mod text;
+mod verdict;
 
 use axum::extract::{Request, State};
-use axum::response::Html;
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use axum::{Router, routing};
 
+use http::header::ACCEPT;
+use http::request::Parts;
+
 use crate::AppState;
-use crate::mount::Prefix;
+use crate::access::Area;
+use crate::error::ApiError;
 
-const PAGE: &str = include_str!("page.html");
+pub use settings::{Color, DashboardSettings};
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/", routing::get(page))
+/// Returns the pages and their assets; nothing if the dashboard is switched off.
+pub fn routes(state: &AppState) -> Router<AppState> {
+    if !state.site.dashboard.enabled {
+        return Router::new();
+    }
+    Router::new()
+        .merge(pages::overview::routes())
+        .merge(pages::cluster::routes())
+        .merge(pages::shards::routes())
+        .merge(pages::elections::routes())
+        .merge(pages::activity::routes())
+        .merge(pages::login::routes())
+        .merge(pages::jobs::routes())
+        .merge(pages::job::routes())
+        .merge(pages::bulk::routes())
+        .merge(pages::new_job::routes())
+        .merge(pages::dead_letters::routes())
+        .merge(pages::schedules::routes())
+        .merge(pages::edit_schedule::routes())
+        .merge(pages::queues::routes())
+        .merge(pages::workers::routes())
+        .layer(middleware::from_fn_with_state(state.clone(), frame_pages))
+        .route("/assets/{hash}/{name}", routing::get(assets::serve))
 }
 
-async fn page(State(state): State<AppState>, request: Request) -> Html<String> {
-    let rows = if state.access.may_read(request.headers(), request.extensions()) {
-        what_runs(&state)
-    } else {
-        vec![("what runs", "shown to requests with a token (Authorization: Bearer …)".into())]
-    };
-    let prefix = escape(Prefix::of(request.extensions()));
-    let rows: String = rows.iter().map(|(name, value)| row(name, value)).collect();
-    let page = PAGE.replace("{{prefix}}", &prefix);
-    Html(page.replace("{{version}}", &escape(&state.info.version)).replace("{{rows}}", &rows))
+/// Returns the bytes of all scripts, compressed.
+#[cfg(test)]
+pub fn scripts_bytes() -> usize {
+    assets::ASSETS.iter().filter(|asset| asset.name.ends_with(".js")).map(|asset| asset.gzip.len()).sum()
 }
 
-fn what_runs(state: &AppState) -> Vec<(&'static str, String)> {
-    let leadership = state.coordinator.cluster();
-    let leader = match (&leadership.leader, leadership.is_me) {
-        (Some(leader), true) => format!("{leader} (this node)"),
-        (Some(leader), false) => leader.to_string(),
-        (None, _) => "none yet".into(),
-    };
-    let ready = state.coordinator.unready().unwrap_or("ready");
-    vec![
-        ("node", state.coordinator.node_id().to_string()),
-        ("state", ready.into()),
-        ("leader", leader),
-        ("epoch", leadership.epoch.to_string()),
-        ("store", state.info.store.clone()),
-        ("bus", state.info.bus.clone()),
-        ("leases", state.info.leases.clone()),
-    ]
+/// Passes the frame to the handler, and makes a page of an error.
+async fn frame_pages(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let frame = layout::Frame::of(&state, &parts);
+    parts.extensions.insert(frame.clone());
+    let mut response = next.run(Request::from_parts(parts, body)).await;
+    if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        response = pages::error::page(&frame, &error);
+        response.extensions_mut().insert(error);
+    }
+    layout::secure(&mut response);
+    response
 }
 
-fn row(name: &str, value: &str) -> String {
-    format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escape(name), escape(value))
-}
-
-/// Names are free text, which may contain HTML.
-fn escape(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-        escaped
+/// Returns the head of a browser's request for a page, without which a rejection could not be shown as one.
+pub fn head_of_page(state: &AppState, request: &Request) -> Option<Parts> {
+    let is_browser = request.headers().get(ACCEPT).is_some_and(|kinds| kinds.as_bytes().starts_with(b"text/html"));
+    let is_page = is_browser && state.site.dashboard.enabled && Area::of(request.uri().path()) == Area::Page;
+    is_page.then(|| {
+        let mut head = Request::new(()).into_parts().0;
+        (head.uri, head.extensions) = (request.uri().clone(), request.extensions().clone());
+        head
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_cannot_become_markup() {
-        assert_eq!(
-            row("node", r#"<b a="1">&'"#),
-            "<tr><th scope=\"row\">node</th><td>&lt;b a=&quot;1&quot;&gt;&amp;&#39;</td></tr>\n"
-        );
+/// Returns the response to a request that was not admitted: for a page, the error as a page.
+pub fn page_of_refusal(state: &AppState, head: Option<Parts>, mut refused: Response) -> Response {
+    let Some(head) = head else { return refused };
+    if let Some(error) = refused.extensions_mut().remove::<ApiError>() {
+        refused = pages::error::page(&layout::Frame::of(state, &head), &error);
     }
+    layout::secure(&mut refused);
+    refused
 }

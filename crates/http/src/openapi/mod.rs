@@ -46,6 +46,7 @@ pub use params::*;
         (name = "cluster", description = "Workers, nodes and the leader"),
         (name = "shards", description = "The owner of each shard of a service"),
         (name = "events", description = "Events of jobs, workers, nodes and leadership"),
+        (name = "audit", description = "Acts of operators"),
         (name = "system", description = "Probes and metrics"),
     )
 )]
@@ -55,7 +56,8 @@ struct Bearer;
 
 impl Modify for Bearer {
     fn modify(&self, document: &mut OpenApi) {
-        let description = "Not needed on loopback. Roles: read, enqueue, worker, admin.";
+        let description = "Not needed on loopback. Roles: read, enqueue, worker, admin. From a token with hidden payloads, arguments and \
+                           results are null, and errors, messages of progress and log lines are `(hidden)`.";
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(description)).build();
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(scheme));

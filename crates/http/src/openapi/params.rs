@@ -42,6 +42,13 @@ pub struct NodePath {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
+pub struct NamespacePath {
+    /// The name of the namespace
+    pub namespace: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct ServicePath {
     /// The service's name
     pub service: String,
@@ -60,12 +67,23 @@ pub struct WaitParams {
 pub struct JobsParams {
     pub queue: Option<String>,
     pub r#type: Option<String>,
+    /// Jobs whose type begins with this text
+    #[param(example = "email.")]
+    pub type_prefix: Option<String>,
+    /// Jobs that were created then or later: an instant, or a duration before now
+    #[param(example = "2h")]
+    pub after: Option<String>,
+    /// Jobs that were created before: an instant, or a duration before now
+    #[param(example = "2030-01-31T09:00:00Z")]
+    pub before: Option<String>,
     /// One or several states, separated by commas
     #[param(example = "pending,running")]
     pub status: Option<String>,
     pub correlation_id: Option<String>,
     /// Jobs that have this tag
     pub tag: Option<String>,
+    /// Jobs that this schedule made
+    pub schedule: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     pub limit: Option<u32>,
     /// `nextCursor` of the page before
@@ -77,9 +95,20 @@ pub struct JobsParams {
 pub struct DeadLettersParams {
     pub queue: Option<String>,
     pub r#type: Option<String>,
+    /// Jobs whose type begins with this text
+    #[param(example = "email.")]
+    pub type_prefix: Option<String>,
+    /// Jobs that were created then or later: an instant, or a duration before now
+    #[param(example = "2h")]
+    pub after: Option<String>,
+    /// Jobs that were created before: an instant, or a duration before now
+    #[param(example = "2030-01-31T09:00:00Z")]
+    pub before: Option<String>,
     pub correlation_id: Option<String>,
     /// Jobs that have this tag
     pub tag: Option<String>,
+    /// Jobs that this schedule made
+    pub schedule: Option<String>,
     #[param(minimum = 1, maximum = 1000, default = 50)]
     pub limit: Option<u32>,
     /// `nextCursor` of the page before
@@ -116,8 +145,57 @@ pub struct LogStreamParams {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
+pub struct TicksParams {
+    #[param(minimum = 1, maximum = 1000, default = 50)]
+    pub limit: Option<u32>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct TimeseriesParams {
+    /// How far back, at most `1h`
+    #[param(example = "15m", default = "1h")]
+    pub window: Option<String>,
+    /// The jobs of this queue; without it, those of all queues
+    pub queue: Option<String>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RecordsParams {
+    #[param(minimum = 1, maximum = 1000, default = 100)]
+    pub limit: Option<u32>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct EventsParams {
     /// Only these kinds (`job,leader`) or names (`job:completed`); unknown ones are rejected
     #[param(example = "job,leader")]
     pub types: Option<String>,
+    /// Numbers of events at most once in this time, `100ms` to `1m`, instead of each event
+    #[param(example = "1s")]
+    pub every: Option<String>,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct AuditParams {
+    /// Acts of this caller
+    #[param(example = "ada")]
+    pub who: Option<String>,
+    /// This action
+    #[param(example = "queue.pause")]
+    pub action: Option<String>,
+    /// Acts on this job, queue, schedule or node
+    pub target: Option<String>,
+    /// Acts at or after this instant
+    #[param(example = "2026-01-01T00:00:00Z")]
+    pub after: Option<String>,
+    /// Acts before this instant
+    pub before: Option<String>,
+    #[param(minimum = 1, maximum = 1000, default = 50)]
+    pub limit: Option<u32>,
+    /// `nextCursor` of the page before
+    pub cursor: Option<String>,
 }

@@ -185,11 +185,11 @@ async fn bad_input_is_refused_by_its_name() {
     let world = World::new().await;
     let mut wrong = Vec::new();
     for (method, path, body, status, code, field) in TABLE {
-        let answer = world.answer(request(method, path, *body)).await;
-        let (got, expected) = ((answer.status.as_u16(), answer.code(), answer.field()), (*status, *code, *field));
-        let says_why = answer.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty());
+        let response = world.answer(request(method, path, *body)).await;
+        let (got, expected) = ((response.status.as_u16(), response.code(), response.field()), (*status, *code, *field));
+        let says_why = response.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty());
         if got != expected || !says_why {
-            wrong.push(format!("{method} {path} {body}\n  expected {expected:?}\n  got {}", answer.body));
+            wrong.push(format!("{method} {path} {body}\n  expected {expected:?}\n  got {}", response.body));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -204,12 +204,12 @@ async fn other_methods_are_refused_with_those_allowed() {
         ("GET", "/v1/worker/poll", vec!["POST"]),
         ("OPTIONS", "/v1/jobs", vec!["GET", "HEAD", "POST"]),
     ] {
-        let answer = world.answer(request(method, path, "")).await;
-        assert_eq!((answer.status.as_u16(), answer.code()), (405, "method_not_allowed"), "{method} {path}");
-        let mut methods: Vec<_> = answer.header("allow").split(',').collect();
+        let response = world.answer(request(method, path, "")).await;
+        assert_eq!((response.status.as_u16(), response.code()), (405, "method_not_allowed"), "{method} {path}");
+        let mut methods: Vec<_> = response.header("allow").split(',').collect();
         methods.sort_unstable();
         assert_eq!(methods, allowed);
-        assert!(answer.headers.keys().all(|name| !name.as_str().starts_with("access-control")));
+        assert!(response.headers.keys().all(|name| !name.as_str().starts_with("access-control")));
     }
 }
 
@@ -241,16 +241,16 @@ async fn what_is_not_json_text_is_refused() {
     assert_eq!(deep.status, StatusCode::BAD_REQUEST, "{}", deep.body);
     let bodies: [&[u8]; 3] = [b"{\"type\":\"\xff\"}", b"{\"type\":\"t\",\"args\":\"\xc3\x28\"}", b"\xff\xfe{\x00"];
     for body in bodies {
-        let answer = world.answer(request("POST", "/v1/jobs", body)).await;
-        assert_eq!((answer.status.as_u16(), answer.code()), (400, "invalid_argument"), "{body:?}");
+        let response = world.answer(request("POST", "/v1/jobs", body)).await;
+        assert_eq!((response.status.as_u16(), response.code()), (400, "invalid_argument"), "{body:?}");
     }
 }
 
 #[tokio::test]
 async fn a_query_that_is_not_utf_8_is_refused_by_its_parameter() {
     let world = World::new().await;
-    let answer = world.answer(request("GET", "/v1/jobs?queue=%ff", "")).await;
-    assert_eq!((answer.status.as_u16(), answer.field()), (400, "queue"));
+    let response = world.answer(request("GET", "/v1/jobs?queue=%ff", "")).await;
+    assert_eq!((response.status.as_u16(), response.field()), (400, "queue"));
 }
 
 #[tokio::test]
@@ -282,9 +282,9 @@ async fn an_instant_that_cannot_be_kept_is_refused_with_the_limit() {
         (BATCH, json!({"jobs": [job]}), "jobs[0].runAt"),
         (REPORT, json!({"workerId": "w", "events": [event]}), "events[0].at"),
     ] {
-        let answer = world.post(path, body).await;
-        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");
-        let error = &answer.body["error"];
+        let response = world.post(path, body).await;
+        assert_eq!(response.status, StatusCode::BAD_REQUEST, "{path}");
+        let error = &response.body["error"];
         assert_eq!(error["field"], field);
         let message = error["message"].as_str().expect("a message");
         let expected = "expected an instant such as \"2030-01-31T09:00:00Z\", 9999-12-30T22:00:00Z at the latest, \

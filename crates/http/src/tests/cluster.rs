@@ -21,12 +21,12 @@ async fn two() -> (World, World, Ports) {
 }
 
 /// Repeats the request until the response is as expected.
-async fn until(world: &World, path: &str, is: impl Fn(&Value) -> bool) -> Value {
+pub async fn until(world: &World, path: &str, is: impl Fn(&Value) -> bool) -> Value {
     in_time(path, async {
         loop {
-            let answer = world.get(path).await;
-            if is(&answer.body) {
-                return answer.body;
+            let response = world.get(path).await;
+            if is(&response.body) {
+                return response.body;
             }
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
@@ -101,7 +101,7 @@ async fn the_cluster_shows_its_nodes_their_terms_and_what_is_on_its_way() {
     let id = first.enqueue(json!({"type": "t"})).await;
     let run = second.take("w-1").await;
     second.report("w-1", &run, json!({"kind": "started"})).await;
-    let owned = until(&first, "/v1/nodes/node-2/jobs", |answer| answer["jobs"][0].is_object()).await;
+    let owned = until(&first, "/v1/nodes/node-2/jobs", |response| response["jobs"][0].is_object()).await;
     assert_eq!((&owned["nodeId"], &owned["jobs"][0]["jobId"]), (&json!("node-2"), &json!(id)));
     assert_eq!(owned["jobs"][0]["ownership"], "owned");
     let job = id.parse().expect("an id");
@@ -136,8 +136,8 @@ async fn the_cluster_shows_its_nodes_their_terms_and_what_is_on_its_way() {
 async fn a_node_that_is_asked_to_drain_does_whichever_node_is_asked() {
     let (first, second, _) = two().await;
     for (asked, id, leaving) in [(&first, "node-2", &second), (&first, "node-1", &first)] {
-        let answer = asked.post(&format!("/v1/nodes/{id}/drain"), json!({})).await;
-        assert_eq!((answer.status, &answer.body["state"]), (StatusCode::ACCEPTED, &json!("draining")));
+        let response = asked.post(&format!("/v1/nodes/{id}/drain"), json!({})).await;
+        assert_eq!((response.status, &response.body["state"]), (StatusCode::ACCEPTED, &json!("draining")));
         leaving.coordinator.drain_requested().await;
         let again = asked.post(&format!("/v1/nodes/{id}/drain"), json!({})).await;
         assert_eq!(again.status, StatusCode::ACCEPTED, "it drains already");

@@ -24,6 +24,7 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/jobs/{id}/history", &["get"]),
     ("/v1/jobs/{id}/logs", &["get"]),
     ("/v1/jobs/{id}/logs/stream", &["get"]),
+    ("/v1/jobs/bulk", &["post"]),
     ("/v1/jobs/{id}/cancel", &["post"]),
     ("/v1/jobs/{id}/retry", &["post"]),
     ("/v1/schedules", &["get"]),
@@ -31,9 +32,11 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/schedules/{name}/pause", &["post"]),
     ("/v1/schedules/{name}/resume", &["post"]),
     ("/v1/schedules/{name}/trigger", &["post"]),
+    ("/v1/schedules/{name}/ticks", &["get"]),
     ("/v1/queues", &["get"]),
     ("/v1/queues/{name}", &["delete", "get", "patch"]),
     ("/v1/dead-letters", &["get"]),
+    ("/v1/dead-letters/groups", &["get"]),
     ("/v1/dead-letters/retry", &["post"]),
     ("/v1/dead-letters/purge", &["post"]),
     ("/v1/workers", &["get"]),
@@ -43,7 +46,16 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/nodes/{id}/drain", &["post"]),
     ("/v1/nodes/{id}/jobs", &["get"]),
     ("/v1/cluster", &["get"]),
+    ("/v1/timeseries", &["get"]),
+    ("/v1/elections", &["get"]),
+    ("/v1/elections/{namespace}", &["get"]),
+    ("/v1/cluster/terms", &["get"]),
+    ("/v1/cluster/refusals", &["get"]),
+    ("/v1/cluster/handoffs", &["get"]),
+    ("/v1/shards/{service}/history", &["get"]),
     ("/v1/events", &["get"]),
+    ("/v1/audit", &["get"]),
+    ("/v1/sessions", &["delete"]),
     ("/v1/worker/register", &["post"]),
     ("/v1/worker/poll", &["post"]),
     ("/v1/worker/report", &["post"]),
@@ -58,9 +70,9 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 }
 
 async fn document(world: &World) -> Value {
-    let answer = world.get("/openapi.json").await;
-    assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, "application/json"));
-    answer.body
+    let response = world.get("/openapi.json").await;
+    assert_eq!((response.status, response.header("content-type")), (StatusCode::OK, "application/json"));
+    response.body
 }
 
 #[tokio::test]

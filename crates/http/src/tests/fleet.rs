@@ -170,9 +170,10 @@ async fn without_the_right_token_nothing_is_done_or_shown() {
     let wrong = world.answer(with("POST", "/v1/jobs")).await;
     assert_eq!((wrong.status, wrong.code()), (StatusCode::FORBIDDEN, "forbidden"));
     assert!(wrong.body["error"]["message"].as_str().is_some_and(|message| message.contains("enqueue")));
-    let page = |answer: super::TestResponse| answer.body.as_str().expect("a page").to_owned();
+    let page = |response: super::TestResponse| response.body.as_str().expect("a page").to_owned();
     assert!(page(world.answer(with("GET", "/")).await).contains("node-1"));
-    let stranger = page(world.get("/").await);
+    assert_eq!(world.get("/").await.header("location"), "/login");
+    let stranger = page(world.get("/login").await);
     assert!(!stranger.contains("node-1") && stranger.contains("/docs/"));
     // A client without a token sees the failing part, not the error.
     world.coordinator.stop().await;

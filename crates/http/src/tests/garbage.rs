@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
 use super::World;
@@ -29,9 +29,11 @@ const PATHS: &[&str] = &[
     "/v1/schedules/{}/pause",
     "/v1/schedules/{}/resume",
     "/v1/schedules/{}/trigger",
+    "/v1/schedules/{}/ticks",
     "/v1/queues",
     "/v1/queues/{}",
     "/v1/dead-letters",
+    "/v1/dead-letters/groups",
     "/v1/dead-letters/retry",
     "/v1/dead-letters/purge",
     "/v1/workers",
@@ -41,6 +43,14 @@ const PATHS: &[&str] = &[
     "/v1/nodes/{}/drain",
     "/v1/nodes/{}/jobs",
     "/v1/cluster",
+    "/v1/jobs/bulk",
+    "/v1/elections",
+    "/v1/elections/{}",
+    "/v1/timeseries",
+    "/v1/cluster/terms",
+    "/v1/cluster/refusals",
+    "/v1/cluster/handoffs",
+    "/v1/shards/{}/history",
     "/v1/events",
     "/v1/worker/register",
     "/v1/worker/poll",

@@ -37,9 +37,9 @@ async fn a_batch_answers_in_order() {
     let world = World::new().await;
     let body =
         json!({"jobs": [{"type": "a", "uniqueKey": "k"}, {"type": "b", "id": NO_ID}, {"type": "a", "uniqueKey": "k"}]});
-    let answer = world.post("/v1/jobs/batch", body).await;
-    assert_eq!(answer.status, StatusCode::CREATED);
-    let jobs = answer.body["jobs"].as_array().expect("a list");
+    let response = world.post("/v1/jobs/batch", body).await;
+    assert_eq!(response.status, StatusCode::CREATED);
+    let jobs = response.body["jobs"].as_array().expect("a list");
     assert_eq!(jobs.len(), 3);
     assert_eq!(jobs[1], json!({"id": NO_ID, "created": true}));
     assert_eq!((&jobs[2]["id"], &jobs[2]["created"]), (&jobs[0]["id"], &json!(false)));
@@ -76,8 +76,8 @@ async fn a_job_can_be_cancelled_twice_and_retried_once() {
     let world = World::new().await;
     let id = world.enqueue(json!({"type": "t"})).await;
     for _ in 0..2 {
-        let answer = world.post(&format!("/v1/jobs/{id}/cancel"), json!({"reason": "not wanted"})).await;
-        assert_eq!((answer.status, answer.body["status"].as_str()), (StatusCode::OK, Some("cancelled")));
+        let response = world.post(&format!("/v1/jobs/{id}/cancel"), json!({"reason": "not wanted"})).await;
+        assert_eq!((response.status, response.body["status"].as_str()), (StatusCode::OK, Some("cancelled")));
     }
     let retried = world.answer(super::request("POST", &format!("/v1/jobs/{id}/retry"), "")).await;
     assert_eq!((retried.status, retried.body["status"].as_str()), (StatusCode::OK, Some("pending")));
@@ -119,8 +119,8 @@ async fn a_run_leaves_its_history_its_logs_and_its_result() {
         json!({"kind": "progress", "percent": 40, "message": "on it"}),
         json!({"kind": "completed", "result": {"n": 3}}),
     ] {
-        let answer = world.report("w-1", &run, event).await;
-        assert_eq!(answer.body, json!({"accepted": 1, "rejected": []}));
+        let response = world.report("w-1", &run, event).await;
+        assert_eq!(response.body, json!({"accepted": 1, "rejected": []}));
     }
     let late = world.report("w-1", &run, json!({"kind": "failed", "error": "no"})).await;
     let rejected = json!([{"executionId": run["executionId"], "code": "stale_execution"}]);

@@ -1,14 +1,20 @@
 //! The API as a client sees it, over a real coordinator that keeps everything in memory.
 
+mod access;
+mod audit;
 mod bad_input;
+mod bulk;
 mod cluster;
+mod dashboard;
 mod documents;
 mod fleet;
 mod garbage;
+mod history;
 mod jobs;
 mod memory;
 mod mounted;
 mod serving;
+mod sessions;
 mod streams;
 
 use std::sync::Arc;
@@ -17,7 +23,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
+use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemChance, SystemClock};
 use convoke_core::NodeId;
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
 use http::{HeaderMap, StatusCode};
@@ -25,7 +31,7 @@ use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
 
-use super::{Access, ApiService, AppState, Info, Shards};
+use super::{Access, ApiService, AppState, Info, Policy, Shards, Site};
 
 pub const NO_ID: &str = "0198c0de-0000-7000-8000-000000000000";
 
@@ -64,6 +70,7 @@ pub fn ports() -> Ports {
         leases: Arc::new(MemoryLeases::default()),
         cache: None,
         clock: Arc::new(SystemClock),
+        chance: Arc::new(SystemChance),
     }
 }
 
@@ -72,19 +79,24 @@ impl World {
         World::with(Access::Insecure).await
     }
 
-    pub async fn with(access: Access) -> Self {
+    pub async fn with(access: impl Into<Policy>) -> Self {
         World::node("node-1", ports(), access).await
     }
 
     /// Starts a node of the cluster that shares `ports`.
-    pub async fn node(id: &str, ports: Ports, access: Access) -> Self {
+    pub async fn node(id: &str, ports: Ports, access: impl Into<Policy>) -> Self {
         let id = NodeId::new(id).expect("a name");
         let coordinator = Coordinator::start(id, ports, Settings::default()).await.expect("it starts");
         World::of(coordinator, None, access).await
     }
 
     /// Starts the API of a coordinator.
-    pub async fn of(coordinator: Coordinator, shards: Option<Shards>, access: Access) -> Self {
+    pub async fn of(coordinator: Coordinator, shards: Option<Shards>, access: impl Into<Policy>) -> Self {
+        World::at(Site::default(), coordinator, shards, access).await
+    }
+
+    /// The same, reached at `site`.
+    pub async fn at(site: Site, coordinator: Coordinator, shards: Option<Shards>, access: impl Into<Policy>) -> Self {
         coordinator.ready().await;
         let info = Info {
             version: "0.0.0-test".into(),
@@ -93,7 +105,7 @@ impl World {
             leases: "memory:".into(),
         };
         let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let state = AppState::new(coordinator.clone(), shards, access, info, metrics);
+        let state = AppState::new(coordinator.clone(), shards, access, info, site, metrics);
         World { coordinator, api_service: ApiService::new(state.clone()), state }
     }
 

@@ -74,7 +74,7 @@ async fn pipelined_requests_are_answered_in_order() {
     ];
     stream.write_all(requests.concat().as_bytes()).await.expect("writable");
     let text = read_all(&mut stream).await;
-    let statuses: Vec<_> = text.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    let statuses: Vec<_> = text.split("HTTP/1.1 ").skip(1).map(|response| &response[..3]).collect();
     assert_eq!(statuses, ["201", "400", "200"]);
     server.stop().await;
 }
@@ -121,10 +121,10 @@ async fn a_head_that_cannot_be_read_is_refused_and_harms_nobody() {
         let mut stream = server.connect().await;
         // It may be closed before all is written.
         let _ = stream.write_all(head.as_bytes()).await;
-        let answer = read_rest(&mut stream).await;
+        let response = read_rest(&mut stream).await;
         let shown: String = head.chars().take(60).collect();
-        let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).unwrap_or_default();
-        assert!(statuses.contains(&status), "{shown:?}: {answer:?}");
+        let status = response.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).unwrap_or_default();
+        assert!(statuses.contains(&status), "{shown:?}: {response:?}");
     }
     let mut stream = server.connect().await;
     stream.write_all(post(r#"{"type":"t"}"#).as_bytes()).await.expect("writable");
@@ -141,7 +141,7 @@ async fn a_request_is_answered_although_nonsense_follows_it() {
     let requests = format!("{}nonsense\r\n\r\n", post(r#"{"type":"t"}"#));
     stream.write_all(requests.as_bytes()).await.expect("writable");
     let text = read_rest(&mut stream).await;
-    let statuses: Vec<_> = text.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    let statuses: Vec<_> = text.split("HTTP/1.1 ").skip(1).map(|response| &response[..3]).collect();
     assert_eq!(statuses, ["201", "400"]);
     server.stop().await;
 }

@@ -59,6 +59,28 @@ async fn a_watcher_hears_what_it_asked_for() {
 }
 
 #[tokio::test]
+async fn a_digest_has_the_numbers_of_events_instead_of_each() {
+    let world = World::new().await;
+    let mut digests = Reader::open(&world, "/v1/events?types=job&every=100ms").await;
+    for _ in 0..20 {
+        world.enqueue(json!({"type": "t"})).await;
+    }
+    let (mut counted, mut received) = (0, 0);
+    while counted < 20 {
+        let (name, _, digest) = digests.next().await.expect("a digest");
+        assert_eq!((name.as_str(), &digest["missed"]), ("digest", &json!(0)));
+        counted += digest["events"]["job:pending"].as_u64().expect("a number");
+        received += 1;
+    }
+    assert_eq!(counted, 20);
+    assert!(received < 20, "each event was sent by itself");
+    for every in ["1ms", "2m", "0", "soon"] {
+        let refused = world.get(&format!("/v1/events?every={every}")).await;
+        assert_eq!((refused.status, refused.field()), (StatusCode::BAD_REQUEST, "every"), "{every}");
+    }
+}
+
+#[tokio::test]
 async fn every_event_can_be_asked_for_and_nothing_else() {
     let world = World::new().await;
     let promised = "leader:changed,workers:updated,contention:detected,circuitBreaker:open,circuitBreaker:halfOpen,\

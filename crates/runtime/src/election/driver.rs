@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use convoke_core::election::{Ask, Reply, Report, Round};
 use convoke_core::{Error, Result, duration};
+use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 use tracing::{debug, info, warn};
 
@@ -25,8 +26,14 @@ use super::tenure::Tenure;
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 /// How long a report may delay the next heartbeat.
 const REPORT_PATIENCE: Duration = Duration::from_millis(500);
-/// Spread of the candidates' requests for a lease that has just become vacant.
-const NUDGE: Duration = Duration::from_millis(50);
+/// How long a follower waits at most before it reads a lease that was resigned, for each member that was notified too.
+/// The first of them reads it after about this long, however many there are.
+const SPREAD_PER_MEMBER: Duration = Duration::from_millis(1);
+/// The shortest spread: members of a cluster of nodes are not listed.
+const SPREAD_MIN: Duration = Duration::from_millis(4);
+const SPREAD_MAX: Duration = Duration::from_millis(50);
+/// The shortest time between two reads after notices: whoever can publish notices cannot make members read without end.
+const NOTICE_INTERVAL_MIN: Duration = Duration::from_millis(20);
 
 /// Runs until `stop`. `_left` signals the end to waiting tasks, even if the loop never begins.
 pub(crate) async fn drive(holder: Arc<Holder>, office: Arc<dyn Office>, _left: DropGuard) {
@@ -47,6 +54,8 @@ impl Driver<'_> {
         let holder = self.holder;
         let mut fit = holder.fit.clone();
         holder.rules.lock().set_fit(*fit.borrow_and_update());
+        let mut resignations = holder.leases.watch_resignations(&holder.namespace);
+        let mut noticed = None;
         while !holder.stop.is_cancelled() {
             let (due, round) = holder.rules.lock().due(holder.moment());
             let term = holder.term.borrow().clone();
@@ -74,12 +83,16 @@ impl Driver<'_> {
                     }
                     Round::LeaseCheck
                 }
+                // Before the notices: those that come without end must not keep it from its heartbeats.
+                () = tokio::time::sleep_until(holder.instant(due)), if !overstays() => round,
                 () = holder.vacancy.notified() => {
-                    // Spread out, since the other candidates were notified too.
-                    tokio::time::sleep(NUDGE.mul_f64(rand::random())).await;
+                    self.spread_out(&mut noticed).await;
                     Round::LeaseCheck
                 }
-                () = tokio::time::sleep_until(holder.instant(due)), if !overstays() => round,
+                () = resignations.next(), if term.is_none() => {
+                    self.spread_out(&mut noticed).await;
+                    Round::LeaseCheck
+                }
             };
             if overstays() {
                 continue;
@@ -90,6 +103,16 @@ impl Driver<'_> {
                 self.leave().await;
             }
         }
+    }
+
+    /// Waits for a random time, since the other candidates were notified too.
+    async fn spread_out(&self, noticed: &mut Option<Instant>) {
+        let members = self.holder.rules.lock().members(self.holder.moment()).len();
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        let spread = SPREAD_PER_MEMBER.saturating_mul(members).clamp(SPREAD_MIN, SPREAD_MAX);
+        let soonest = noticed.map_or(Duration::ZERO, |last| NOTICE_INTERVAL_MIN.saturating_sub(last.elapsed()));
+        tokio::time::sleep(spread.mul_f64(rand::random()).max(soonest)).await;
+        *noticed = Some(Instant::now());
     }
 
     async fn converse(&self, round: Round) {

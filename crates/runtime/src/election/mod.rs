@@ -5,6 +5,7 @@
 //! of jobs, whose terms are sealed in its store before anything acts on them. The third is the leader of a
 //! [mesh](crate::mesh). Each holds a term as a [`Tenure`], which ends before another member may hold the lease.
 
+#[cfg(feature = "node")]
 mod campaign;
 pub(crate) mod driver;
 mod election_health;
@@ -16,12 +17,15 @@ pub(crate) mod office;
 mod subscriber;
 pub(crate) mod telemetry;
 mod tenure;
+#[cfg(feature = "node")]
 mod term;
 
+#[cfg(feature = "node")]
 pub use campaign::{Campaign, CampaignOptions};
 pub use election_health::ElectionHealth;
 pub use elector::{Candidacy, Elector, Events, WeakElector};
 pub use event_sink::EventSink;
 pub use subscriber::Subscriber;
 pub use tenure::Tenure;
+#[cfg(feature = "node")]
 pub use term::{Leadership, Term};

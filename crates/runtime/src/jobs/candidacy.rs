@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use convoke_core::election::ElectionEvent;
 use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::{NodeId, Result};
 use tokio::sync::watch;
 use tracing::info;
 
-use super::coordinator::NAMESPACE;
 use super::duty::{DutyRun, WokenBy};
 use super::heartbeats::send_heartbeat;
 use super::leader;
-use super::node::Node;
+use super::node::{Node, NodeBase};
+use super::settings::NAMESPACE;
 use crate::election::{Campaign, CampaignOptions, Leadership};
 
 /// Competes for the lease until the node resigns, and leads for each term that it wins.
@@ -30,7 +31,7 @@ fn options(node: &Node) -> CampaignOptions {
     let mut settings = node.settings.election.clone();
     let reset_timeout = &mut settings.circuit_breaker.reset_timeout;
     *reset_timeout = node.settings.cluster.renew_interval.min(*reset_timeout);
-    let events = node.events.clone();
+    let (events, base, view) = (node.events.clone(), node.base.clone(), node.election.leadership.clone());
     CampaignOptions {
         namespace: NAMESPACE,
         candidate: node.id.clone(),
@@ -43,8 +44,21 @@ fn options(node: &Node) -> CampaignOptions {
         view: node.election.view.clone(),
         vacancy: node.ownership.peers.vacancy.clone(),
         fit: node.election.fitness.subscribe(),
-        publish_event: Arc::new(move |what| events.publish(what)),
+        publish_event: Arc::new(move |what| {
+            record_slow_renewal(&base, &view, &what);
+            events.publish(what);
+        }),
         outages: node.outages.clone(),
+    }
+}
+
+/// Records a renewal of the lease that took too long, if this node leads.
+fn record_slow_renewal(node: &NodeBase, view: &watch::Receiver<Leadership>, what: &ClusterEvent) {
+    let view = view.borrow();
+    if let ClusterEvent::Election { what: ElectionEvent::ContentionDetected(slow), .. } = what
+        && view.is_me
+    {
+        node.history.slow_renewal(view.epoch, slow.duration, slow.expected, node.now());
     }
 }
 
@@ -70,6 +84,9 @@ pub async fn watch_leadership(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Res
     while let Some(Ok(())) = run.wait(leadership.changed()).await {
         let view = leadership.borrow_and_update().clone();
         crate::election::telemetry::leads(NAMESPACE, view.is_me, view.epoch);
+        if let Some(leader) = view.leader.as_ref().filter(|_| !view.is_me) {
+            node.history.observe_term(view.epoch, leader, node.now());
+        }
         if view.leader != shown {
             let (namespace, new_leader, epoch) = (NAMESPACE.to_owned(), view.leader.clone(), view.epoch);
             // During a vacancy the previous leader is remembered.

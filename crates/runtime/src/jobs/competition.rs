@@ -10,7 +10,6 @@ use convoke_core::Result;
 use convoke_core::ports::{Consumer, Delivery};
 use tokio::sync::watch;
 use tracing::debug;
-use uuid::Uuid;
 
 use super::duty::{Consumes, DutyRun};
 use super::node::COORDINATORS;
@@ -35,7 +34,7 @@ pub async fn compete<F: Future<Output = Result<()>>>(
     let queue = run.queue();
     while !run.must_stop() {
         // A new name each time: entries left under an older one are taken over.
-        let name = format!("{}.{}", run.node().id, Uuid::now_v7().simple());
+        let name = format!("{}.{}", run.node().id, run.node().unique_word());
         let served = match run.node().bus().consumer(&queue, COORDINATORS, &name).await {
             Ok(consumer) => {
                 let stop = run.stop();
@@ -52,7 +51,7 @@ pub async fn compete<F: Future<Output = Result<()>>>(
         };
         if let Err(error) = served {
             run.failed(run.name, &error);
-            run.wait(tokio::time::sleep(RETRY_AFTER.mul_f64(1.0 + rand::random::<f64>()))).await;
+            run.wait(tokio::time::sleep(RETRY_AFTER.mul_f64(1.0 + run.node().fraction()))).await;
         }
     }
 }

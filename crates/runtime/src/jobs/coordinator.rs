@@ -23,9 +23,6 @@ use super::settings::Settings;
 use super::{duties, follower, gateway, node_hints, telemetry};
 use crate::election::Leadership;
 
-/// The namespace whose leader dispatches.
-pub const NAMESPACE: &str = "coordinator";
-
 /// Clocks of a cluster are assumed to differ by no more than this. It decides only whether to wait.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(3_600);
 
@@ -182,6 +179,7 @@ impl Coordinator {
         let mut leadership = node.election.leadership.clone();
         // Never fails: the node itself keeps the sender.
         let _ = leadership.wait_for(|view| !view.is_me).await;
+        gateway::release_waiting(node).await;
         if let Err(error) = send_heartbeat(node).await {
             node.outages.failed("heartbeat", &error);
         }
@@ -212,7 +210,7 @@ impl Coordinator {
         tasks.close();
         competing.close();
         tokio::join!(tasks.wait(), competing.wait());
-        gateway::leave_queues(node).await;
+        gateway::release_waiting(node).await;
         // Runs that it still owns, because no node took them, must be visible.
         if let Err(error) = send_heartbeat(node).await {
             debug!(%error, "last heartbeat failed");

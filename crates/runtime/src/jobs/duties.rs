@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::duty::{Consumes, Duty, Every, SubscribedTo, WokenBy};
-use super::{cache, candidacy, events_forward, follower, gateway, heartbeats, hints, leader, node_hints};
+use super::{cache, candidacy, events_forward, follower, gateway, heartbeats, hints, history, leader, node_hints};
 use crate::shards::ShardsDuty;
 
 const fn topics(topics: &'static [&'static str]) -> SubscribedTo {
@@ -46,7 +46,7 @@ fn of_every_node() -> Vec<Duty> {
             "balance_load",
             Every {
                 text: "`cluster.heartbeat_interval`",
-                interval: |settings| settings.cluster.heartbeat_interval.mul_f64(0.9 + rand::random::<f64>() * 0.2),
+                interval: |node| node.settings.cluster.heartbeat_interval.mul_f64(0.9 + node.fraction() * 0.2),
             },
             follower::balance_load,
             "offers runs if it owns far more than the idlest node",
@@ -68,16 +68,16 @@ fn of_every_node() -> Vec<Duty> {
         ),
         Duty::node(
             "audit_claims",
-            Every { text: "`cluster.heartbeat_interval`", interval: |settings| settings.cluster.heartbeat_interval },
+            Every { text: "`cluster.heartbeat_interval`", interval: |node| node.settings.cluster.heartbeat_interval },
             follower::audit_claims,
             "compares its claims with the store",
             "tried again",
         ),
         Duty::node(
             "receive_peer_heartbeats",
-            topics(&["coordinator.heartbeat", "job.taken"]),
+            topics(&["coordinator.heartbeat"]),
             follower::receive_peer_heartbeats,
-            "follows the load and state of other nodes, and which runs their gateways handed out",
+            "follows the load and state of other nodes",
             "the registry is read instead",
         ),
         Duty::node(
@@ -105,11 +105,19 @@ fn of_every_node() -> Vec<Duty> {
             "watch_sessions",
             Every {
                 text: "ten times in `worker.stale_after`, at most once a second",
-                interval: |settings| leader::silence_interval(settings.worker.stale_after),
+                interval: |node| leader::silence_interval(node.settings.worker.stale_after),
             },
             gateway::watch_sessions,
-            "writes that gateway workers are alive, ends silent sessions, loses runs that a worker no longer names",
+            "writes that gateway workers are alive, ends silent sessions, loses runs that a worker no longer names, \
+             releases runs that wait for no worker",
             "the leader declares the workers dead",
+        ),
+        Duty::node(
+            "receive_runs",
+            WokenBy("`job.inbox.{nodeId}`"),
+            gateway::receive_runs,
+            "puts runs that the leader sent for this node's workers into the inbox, releases those that are recalled",
+            "the leader releases the runs",
         ),
         Duty::node(
             "receive_cancellations",
@@ -122,14 +130,23 @@ fn of_every_node() -> Vec<Duty> {
             "publish_hints",
             WokenBy("commits of this node"),
             hints::publish,
-            "tells the leader of new work and free slots",
+            "informs the leader of new work, free slots and the state of the inbox",
             "the leader reads the store every second",
         ),
         Duty::node(
             "receive_node_hints",
-            topics(&["cache", "interest", "job.ended", "events", "coordinator.heartbeat", "coordinator.drain"]),
+            topics(&[
+                "cache",
+                "interest",
+                "job.ended",
+                "events",
+                "history",
+                "coordinator.heartbeat",
+                "coordinator.drain",
+            ]),
             node_hints::receive_hints,
-            "drops what is cached and has changed, wakes waiters, forwards `/v1/events`, drains on request",
+            "drops what is cached and has changed, wakes waiters, forwards `/v1/events`, keeps the history of other nodes, \
+             drains on request",
             "the cache is off, waiters read the store",
         ),
         Duty::node(
@@ -158,7 +175,14 @@ fn of_every_node() -> Vec<Duty> {
             WokenBy("events of this node while another one wants them"),
             events_forward::forward,
             "publishes events for watchers on other nodes",
-            "they are told that events are missing",
+            "they receive that events are missing",
+        ),
+        Duty::node(
+            "share_history",
+            WokenBy("records of this node, every 10 s"),
+            history::share_history,
+            "counts jobs for the time series, publishes terms, refused writes and handoffs to other nodes",
+            "other nodes do not show them",
         ),
     ]
 }
@@ -167,9 +191,9 @@ fn of_the_leader() -> Vec<Duty> {
     vec![
         Duty::leader(
             "dispatcher",
-            SubscribedTo { topics: &["job.ready", "worker.heartbeat"], also: "every second" },
+            SubscribedTo { topics: &["job.ready", "worker.heartbeat"], also: "hints of this node, every second" },
             leader::dispatcher::run,
-            "gives pending jobs to free slots, in one fenced write, then publishes",
+            "gives pending jobs to free slots, in one fenced write, then sends them to the inboxes of nodes and to the bus",
             "starts afresh from the store",
         ),
         Duty::leader(
@@ -188,7 +212,7 @@ fn of_the_leader() -> Vec<Duty> {
         ),
         Duty::leader(
             "timeouts",
-            WokenBy("the next deadline, every 250 ms"),
+            WokenBy("the next deadline, every 250 ms, once a second after a minute without a dispatch"),
             leader::timeouts::run,
             "ends runs whose deadline has passed",
             "tried again within a second",
@@ -211,7 +235,7 @@ fn of_the_leader() -> Vec<Duty> {
             "dead_workers",
             Every {
                 text: "ten times in `worker.stale_after`, at most once a second",
-                interval: |settings| leader::silence_interval(settings.worker.stale_after),
+                interval: |node| leader::silence_interval(node.settings.worker.stale_after),
             },
             leader::dead_workers::run,
             "declares silent workers dead and their runs lost",
@@ -221,17 +245,17 @@ fn of_the_leader() -> Vec<Duty> {
             "dead_nodes",
             Every {
                 text: "six times in `cluster.dead_node_timeout`",
-                interval: |settings| settings.cluster.dead_node_timeout / 6,
+                interval: |node| node.settings.cluster.dead_node_timeout / 6,
             },
             leader::dead_nodes::run,
-            "declares silent nodes dead and offers their runs",
+            "declares silent nodes dead, releases their runs that no worker has and offers the others",
             "tried again",
         ),
         Duty::leader(
             "orphans",
             Every {
                 text: "`cluster.orphan_check_interval`",
-                interval: |settings| settings.cluster.orphan_check_interval,
+                interval: |node| node.settings.cluster.orphan_check_interval,
             },
             leader::orphans::run,
             "offers runs that nobody owns",
@@ -248,21 +272,24 @@ fn of_the_leader() -> Vec<Duty> {
             "requeue",
             WokenBy("a queue that was paused, every second"),
             leader::requeue::run,
-            "requeues runs of queues that nobody serves or that were paused",
+            "requeues runs of queues that no bus worker serves or that were paused",
             "the reconciler requeues them",
         ),
         Duty::leader(
             "cleanup",
-            Every { text: "`channels.scan_interval`", interval: |settings| settings.channels.scan_interval },
+            Every { text: "`channels.scan_interval`", interval: |node| node.settings.channels.scan_interval },
             leader::cleanup::run,
             "closes the channels of finished jobs",
             "tried again",
         ),
         Duty::leader(
             "retention",
-            Every { text: "a tenth of the shortest retention, at most 30 s", interval: leader::retention::interval },
+            Every {
+                text: "a tenth of the shortest retention, at most 30 s",
+                interval: |node| leader::retention::interval(&node.settings),
+            },
             leader::retention::run,
-            "deletes ended jobs older than `retention.*`, and unused queues",
+            "deletes ended jobs and audit entries older than `retention.*`, and unused queues",
             "tried again",
         ),
     ]
@@ -274,9 +301,9 @@ impl From<Arc<ShardsDuty>> for Duty {
             "shards",
             "messages of shard workers",
             "coordinates shards over ZeroMQ",
-            move |term, publish_event| {
+            move |term, publish_event, record| {
                 let shards = shards.clone();
-                async move { shards.lead(term, publish_event).await }
+                async move { shards.lead(term, publish_event, record).await }
             },
         )
     }

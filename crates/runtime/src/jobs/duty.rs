@@ -17,6 +17,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use convoke_core::history::Record;
+use convoke_core::shards::coordinator::Rebalanced;
 use convoke_core::{Error, Result};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -27,9 +29,9 @@ use tracing::{error, warn};
 use super::feed::{Feed, Received};
 use super::leader::LeaderState;
 use super::node::{Node, NodeBase};
-use super::settings::Settings;
-use super::telemetry;
+use super::{history, telemetry};
 use crate::election::{EventSink, Term};
+use crate::shards::RecordSink;
 
 /// The pause before a failed duty starts again, at first and at most.
 const RESTART_AFTER: Duration = Duration::from_millis(100);
@@ -67,7 +69,7 @@ pub trait Trigger: Clone + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Every {
     pub text: &'static str,
-    pub interval: fn(&Settings) -> Duration,
+    pub interval: fn(&NodeBase) -> Duration,
 }
 
 /// Messages of topics, named without the prefix, and perhaps another trigger.
@@ -138,11 +140,15 @@ impl Duty {
         name: &'static str,
         trigger: &'static str,
         does: &'static str,
-        run: impl Fn(Term, EventSink) -> F + Send + Sync + 'static,
+        run: impl Fn(Term, EventSink, RecordSink) -> F + Send + Sync + 'static,
     ) -> Self {
         let start: Starter<Arc<LeaderState>> = Box::new(move |leader| {
-            let events = leader.node.events.clone();
-            let running = run(leader.term.clone(), Arc::new(move |what| events.publish(what)));
+            let (events, node) = (leader.node.events.clone(), leader.node.base.clone());
+            let record: RecordSink = Arc::new(move |rebalanced: Rebalanced| {
+                let now = node.now();
+                node.history.record(Record::Rebalance(rebalanced.at(now, node.id.clone())), now);
+            });
+            let running = run(leader.term.clone(), Arc::new(move |what| events.publish(what)), record);
             Box::pin(running.map(Ok))
         });
         let (trigger, if_it_fails) = (trigger.to_owned(), "the term ends");
@@ -327,6 +333,7 @@ impl<T: Trigger> DutyRun<T> {
             self.seconds.record(began.elapsed().as_secs_f64());
         }
         let woken = tokio::select! {
+            biased;
             () = self.stop.due() => return None,
             woken = wake => woken,
         };
@@ -344,6 +351,7 @@ impl<T: Trigger> DutyRun<T> {
         if let Stop::Term(term) = &self.stop
             && telemetry::is_fenced(error)
         {
+            history::record_fenced(&self.node, term.epoch(), error);
             warn!(task = what, epoch = term.fence().epoch().0, "write rejected: another node leads");
             term.end();
         } else {
@@ -355,12 +363,16 @@ impl<T: Trigger> DutyRun<T> {
 impl DutyRun<Every> {
     /// Waits for the next pass. Returns false once the duty must stop.
     pub async fn next(&mut self) -> bool {
-        let interval = self.interval();
-        self.sleep(interval).await
+        let (interval, mut look) = (self.interval(), self.node.look.subscribe());
+        let wake = async {
+            // Fails only if the node is gone.
+            let _ = tokio::time::timeout(interval, look.changed()).await;
+        };
+        self.wait(wake).await.is_some()
     }
 
     pub fn interval(&self) -> Duration {
-        (self.trigger.interval)(&self.node.settings)
+        (self.trigger.interval)(&self.node)
     }
 }
 

@@ -9,10 +9,10 @@ use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::jobs::wire::{CoordinatorHeartbeat, NodeRole, V1};
 use convoke_core::ports::store::NodeRecord;
 
-use super::coordinator::NAMESPACE;
 use super::duty::{DutyRun, WokenBy};
 use super::follower;
 use super::node::Node;
+use super::settings::NAMESPACE;
 
 /// The longest heartbeat interval of a draining node.
 const DRAINING_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,7 +73,7 @@ fn publish_members(node: &Node, nodes: &[NodeRecord], roster: &mut election::Ros
 /// the reports that workers send there, and should count as dead.
 pub async fn send_heartbeat(node: &Node) -> Result<()> {
     let now = node.now();
-    let leadership = node.election.leadership.borrow().clone();
+    let leadership = node.election.leadership.borrow().clone().at(tokio::time::Instant::now());
     let role = if leadership.is_me { NodeRole::Leader } else { NodeRole::Follower };
     let ((state, since), job_count, epoch) = (node.state(), node.ownership.claims.len() as u64, leadership.epoch);
     let message = CoordinatorHeartbeat {
@@ -83,6 +83,8 @@ pub async fn send_heartbeat(node: &Node) -> Result<()> {
         state,
         role: Some(role),
         epoch,
+        leader: leadership.leader,
+        lease_read_at: leadership.seen.map(|seen| now - seen.elapsed()),
         at: now,
         worker_heartbeat_interval: Some(node.settings.worker.heartbeat_interval),
         worker_stale_after: Some(node.settings.worker.stale_after),

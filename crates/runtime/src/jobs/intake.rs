@@ -11,6 +11,9 @@ use convoke_core::ports::{Consumer, Delivery};
 use futures_util::future::select_all;
 use tracing::debug;
 
+/// The consumer group of workers on the bus.
+pub const WORKERS: &str = "workers";
+
 /// Reads at most `max` entries from the first of the queues, in this order, that has any. Returns its index with them;
 /// `None` while the bus is unavailable. Safe to cancel: an entry that was not returned was not taken.
 pub async fn take_from_first(

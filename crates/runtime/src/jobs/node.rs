@@ -19,18 +19,18 @@ use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::event::{ClusterEvent, Event, NodeChange};
 use convoke_core::jobs::rejections::Rejections;
 use convoke_core::jobs::wire::NodeState;
-use convoke_core::ports::{Bus, Clock, Leases, QueueEnd, SharedCache, Store};
+use convoke_core::ports::{Bus, Chance, Clock, Leases, QueueEnd, RisingIds, SharedCache, Store};
 use convoke_core::{Error, ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
-use uuid::{NoContext, Uuid};
 
 use super::duty::Duty;
 use super::events_forward::EventPublisher;
 use super::follower::Ownership;
 use super::gateway::Gateway;
+use super::history::SharedHistory;
 use super::reach::Reach;
 use super::settings::Settings;
 use super::views::Views;
@@ -51,10 +51,11 @@ pub struct Ports {
     pub cache: Option<Arc<dyn SharedCache>>,
     /// The source of time; tests replace it.
     pub clock: Arc<dyn Clock>,
+    /// The source of random numbers and ids; tests seed it.
+    pub chance: Arc<dyn Chance>,
 }
 
-/// Consumer groups on the bus.
-pub const WORKERS: &str = "workers";
+/// The consumer group of nodes on the bus.
 pub const COORDINATORS: &str = "coordinators";
 
 /// The base of every part of a node: its id, its ports and settings, and the publication of its events.
@@ -74,6 +75,11 @@ pub struct NodeBase {
     pub reach: Reach,
     pub drain: DrainState,
     pub events: Arc<EventPublisher>,
+    job_ids: Mutex<RisingIds>,
+    /// How often the duties that run at an interval were asked to run at once.
+    pub look: watch::Sender<u64>,
+    /// The recent past, for display.
+    pub history: Arc<SharedHistory>,
 }
 
 /// Whether and since when a node drains.
@@ -137,6 +143,9 @@ impl NodeBase {
             reach: Reach::new(now),
             drain: DrainState::default(),
             events: Arc::new(EventPublisher::new(id.clone(), ports.clock.clone())),
+            job_ids: Mutex::default(),
+            look: watch::Sender::new(0),
+            history: Arc::new(SharedHistory::new(id.clone(), now)),
             id,
             ports,
             settings,
@@ -165,14 +174,23 @@ impl NodeBase {
     }
 
     pub fn job_id(&self) -> JobId {
-        JobId(Uuid::now_v7())
+        let now = self.now();
+        JobId(self.job_ids.lock().next(now, &*self.ports.chance))
     }
 
     /// Returns the id of a new run, which contains the time by this node's clock.
     pub fn execution_id(&self, now: Timestamp) -> ExecutionId {
-        let seconds = u64::try_from(now.as_second()).unwrap_or(0);
-        let nanos = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
-        ExecutionId(Uuid::new_v7(uuid::Timestamp::from_unix(NoContext, seconds, nanos)))
+        ExecutionId(self.ports.chance.id(now))
+    }
+
+    /// Returns a word that no other node, worker or consumer has.
+    pub fn unique_word(&self) -> String {
+        self.ports.chance.id(self.now()).simple().to_string()
+    }
+
+    /// Returns a random number from 0 to below 1.
+    pub fn fraction(&self) -> f64 {
+        self.ports.chance.fraction()
     }
 
     /// Returns the claim of a gateway on the runs that it hands out. A draining node makes none: its runs need another

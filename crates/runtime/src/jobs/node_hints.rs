@@ -11,12 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::history::HistoryMessage;
 use convoke_core::jobs::event::{ClusterEvent, Event};
 use convoke_core::jobs::wire::{
     self, CoordinatorHeartbeat, DrainRequest, Ended, Events, Interest, Outdated, V1, WorkerHeartbeat,
 };
 use convoke_core::ports::Message;
 use convoke_core::{Epoch, JobId, NodeId, Result};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
@@ -28,17 +30,17 @@ use super::duty::{DutyRun, SubscribedTo, WokenBy};
 use super::feed::{Feed, Received};
 use super::node::{Node, NodeBase};
 use super::views::Views;
-use super::{events_forward, telemetry, waiting};
+use super::{events_forward, history, telemetry, waiting};
 
 const MESSAGE_JOBS_MAX: usize = 1_000;
-const EPOCHS_MAX: usize = 1_024;
+const BELIEFS_MAX: usize = 1_024;
 /// The state of the one subscription that every node has.
 const ALWAYS_SUBSCRIBED: [Kind; 2] = [Kind::Job, Kind::Node];
 
 #[derive(Default)]
 pub struct NodeHints {
-    /// The epoch that each node last published.
-    epochs: Mutex<HashMap<NodeId, Epoch>>,
+    /// Whom each node believes to lead, by its last heartbeat.
+    beliefs: Mutex<HashMap<NodeId, Belief>>,
     /// Notified when another node asked for this node's interest, or its first watcher has come.
     must_announce_all: AtomicBool,
     /// Notified when the subscription starts: the others are to publish their interest.
@@ -47,8 +49,8 @@ pub struct NodeHints {
 }
 
 impl NodeHints {
-    pub fn epoch_of(&self, node: &NodeId) -> Option<Epoch> {
-        self.epochs.lock().get(node).copied()
+    pub fn belief_of(&self, node: &NodeId) -> Option<Belief> {
+        self.beliefs.lock().get(node).cloned()
     }
 
     /// Publishes all interest of this node again, at once.
@@ -62,13 +64,27 @@ impl NodeHints {
         self.ring.notify_one();
     }
 
-    fn record_epoch(&self, node: NodeId, epoch: Epoch) {
-        let mut epochs = self.epochs.lock();
-        if epochs.len() >= EPOCHS_MAX && !epochs.contains_key(&node) {
-            epochs.clear();
+    fn record_belief(&self, beat: CoordinatorHeartbeat) {
+        let CoordinatorHeartbeat { node_id, leader, epoch, lease_read_at, at, .. } = beat;
+        let mut beliefs = self.beliefs.lock();
+        if beliefs.len() >= BELIEFS_MAX && !beliefs.contains_key(&node_id) {
+            beliefs.clear();
         }
-        epochs.insert(node, epoch);
+        beliefs.insert(node_id, Belief { leader, epoch, lease_read_at, at });
     }
+}
+
+/// Whom a node believes to lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Belief {
+    /// `None` if it knows of no leader.
+    pub leader: Option<NodeId>,
+    /// The highest term that it knows of.
+    pub epoch: Epoch,
+    /// When it last read or renewed the lease, by its clock.
+    pub lease_read_at: Option<Timestamp>,
+    /// When it sent this, by its clock.
+    pub at: Timestamp,
 }
 
 /// Publishes the gathered messages, and with every heartbeat the interest of this node.
@@ -127,6 +143,7 @@ pub async fn publish_departure(node: &Node) {
     cache::publish_outdated(node, &node.views.cache).await;
     waiting::publish_ended(node, &node.gateway.waiters).await;
     events_forward::flush(node).await;
+    history::send(node).await;
 }
 
 /// Receives the messages of the other nodes.
@@ -140,12 +157,14 @@ pub async fn receive_hints(node: Arc<Node>, mut run: DutyRun<SubscribedTo>) -> R
             Received::Subscribed => {
                 cache.mark_subscribed(&ALWAYS_SUBSCRIBED);
                 node_hints.request_interest();
+                node.history.ask();
             }
             Received::Message(message) => take(&node, message).await,
             Received::Missed => {
                 cache.missed(&ALWAYS_SUBSCRIBED);
                 waiters.wake_all_here();
                 node_hints.request_interest();
+                node.history.ask();
                 if node.is_watched_here() {
                     node.events.publish_remote_event(Event::new(node.now(), ClusterEvent::Lagged { missed: 1 }));
                 }
@@ -168,7 +187,7 @@ async fn take(node: &Node, message: Message) {
         // The duty that receives it sets it aside if it cannot be read.
         if let Ok(beat) = serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
             node.views.cache.node_heartbeat_received(&beat.node_id);
-            node.views.node_hints.record_epoch(beat.node_id, beat.epoch);
+            node.views.node_hints.record_belief(beat);
         }
     } else if channel == channels.events() {
         // Most nodes have no watchers, and need not even decode it.
@@ -177,6 +196,9 @@ async fn take(node: &Node, message: Message) {
         {
             events_forward::publish_remote_events(node, events);
         }
+    } else if channel == channels.history() {
+        let Some(message) = read::<HistoryMessage>(node, channel, body).await else { return };
+        node.history.receive(message, node.now());
     } else if channel == channels.cache() {
         let Some(outdated) = read::<Outdated>(node, channel, body).await else { return };
         node.views.cache.apply_outdated(&outdated);

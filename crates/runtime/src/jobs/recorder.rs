@@ -4,6 +4,7 @@
 //! retries are announced, rejections are counted.
 
 use convoke_core::election::Fence;
+use convoke_core::history::{FenceKind, RefusedWrite};
 use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::jobs::wire::{self, Cancel, RunRef, V1};
 use convoke_core::jobs::{Outcome, RunReport, Status};
@@ -42,7 +43,7 @@ pub async fn end_as_leader(node: &Node, fence: Fence, reports: Vec<RunReport>) -
     let summaries: Vec<ReportSummary> = reports.iter().map(ReportSummary::of).collect();
     let reasons: Vec<Option<String>> =
         reports.iter().map(|report| report.end.as_ref().map(|end| reason(&end.outcome))).collect();
-    let recorded = telemetry::timed("judge", node.store().end_as_leader(fence, reports)).await?;
+    let recorded = telemetry::timed("end_as_leader", node.store().end_as_leader(fence, reports)).await?;
     for ((summaries, reason), recorded) in summaries.iter().zip(reasons).zip(&recorded) {
         if matches!(recorded, Recorded::Applied(_)) {
             publish_cancellation(
@@ -80,6 +81,7 @@ struct ReportSummary {
     execution: convoke_core::ExecutionId,
     ends: bool,
     starts: bool,
+    worker: Option<convoke_core::WorkerId>,
     /// Only a claim of this node: it is not counted as a stale report.
     is_claim: bool,
     ended_at: Option<jiff::Timestamp>,
@@ -94,6 +96,7 @@ impl ReportSummary {
             execution: report.execution,
             ends: report.end.is_some(),
             starts: report.started_at.is_some(),
+            worker: report.worker.clone(),
             is_claim: report.end.is_none()
                 && report.started_at.is_none()
                 && report.progress.is_none()
@@ -146,22 +149,50 @@ async fn publish_effects(node: &Node, summaries: Vec<ReportSummary>, recorded: &
             // The run goes on, but another node records it.
             Recorded::NotOwner => {
                 tally.not_owner += u64::from(!summaries.is_claim);
+                record_refused(node, summaries, FenceKind::Owner);
                 over.push((summaries.job, summaries.execution));
             }
             Recorded::Stale => {
                 tally.stale += u64::from(!summaries.is_claim);
+                record_refused(node, summaries, FenceKind::Run);
                 over.push((summaries.job, summaries.execution));
             }
         }
     }
-    tally.publish();
+    tally.publish(node);
     forget(node, &over).await;
+}
+
+/// Records a report that the store refused, for display. A claim of this node is no write of a former owner.
+fn record_refused(node: &Node, summaries: &ReportSummary, fence: FenceKind) {
+    if summaries.is_claim {
+        return;
+    }
+    let what = match (summaries.ends, summaries.starts) {
+        (true, _) => "end of a run",
+        (false, true) => "start of a run",
+        (false, false) => "progress or log lines of a run",
+    };
+    let worker = summaries.worker.as_ref().map(|worker| worker.to_string());
+    node.history.refused(RefusedWrite {
+        at: node.now(),
+        node: node.id.clone(),
+        fence,
+        what: what.into(),
+        by: worker.unwrap_or_else(|| node.id.to_string()),
+        number: match fence {
+            FenceKind::Owner => node.id.to_string(),
+            FenceKind::Run | FenceKind::Leader => summaries.execution.to_string(),
+        },
+        against: None,
+        job_id: Some(summaries.job),
+    });
 }
 
 fn announce(node: &Node, summaries: &ReportSummary, change: &Change, tally: &mut telemetry::Tally) {
     log_failure(node, summaries, change);
     if let Some(ended_at) = summaries.ended_at {
-        tally.ended(change, ended_at);
+        tally.ended(change, ended_at, summaries.failure.is_some());
         if let Some(at) = change.retry_at {
             if change.status == Status::Pending {
                 node.gateway.hints.ready(&change.queue)

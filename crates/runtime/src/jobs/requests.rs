@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use convoke_core::jobs::error_group::normalise;
 use convoke_core::jobs::event::{ClusterEvent, ScheduleChange};
 use convoke_core::jobs::link::{ClientLink, Enqueued};
 use convoke_core::jobs::schedule::{Schedule, ScheduleSpec, job_for_tick};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 use super::coordinator::Coordinator;
 use super::node::Node;
-use super::{recorder, telemetry, waiting};
+use super::{history, recorder, telemetry, waiting};
 
 /// Selects dead letters.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,12 +31,17 @@ pub enum DeadSelection {
         queue: Option<QueueName>,
         /// Only those of this type; `None` for all types.
         job_type: Option<JobType>,
+        /// Only those whose error is of this [group](convoke_core::jobs::error_group); `None` for all errors.
+        error: Option<String>,
     },
 }
 
+/// The statuses of dead letters.
+const DEAD: [Status; 2] = [Status::Failed, Status::TimedOut];
+
 const DEAD_BATCH: usize = 500;
 /// The same for ids that a client lists: each job may have arguments and a result of the largest size.
-const DEAD_IDS_BATCH: usize = PAGE_BYTES_MAX / (ARGS_BYTES_MAX + RESULT_BYTES_MAX);
+pub(super) const DEAD_IDS_BATCH: usize = PAGE_BYTES_MAX / (ARGS_BYTES_MAX + RESULT_BYTES_MAX);
 
 /// How often a change of a schedule is retried if another change, or a tick, came first.
 const SCHEDULE_TRIES_MAX: usize = 20;
@@ -154,7 +160,7 @@ impl Coordinator {
 
     /// Returns one page of the dead letters that match `query`.
     pub async fn dead_letters(&self, query: JobQuery) -> Result<JobPage> {
-        self.store().list(JobQuery { statuses: vec![Status::Failed, Status::TimedOut], ..query }).await
+        self.store().list(JobQuery { statuses: DEAD.to_vec(), ..query }).await
     }
 
     /// Makes dead letters pending again. Returns their number.
@@ -177,19 +183,10 @@ impl Coordinator {
 
     /// Deletes dead letters permanently. Returns their number.
     pub async fn purge_dead(&self, which: DeadSelection) -> Result<u64> {
-        let node = self.node();
         let mut purged = 0;
         let mut batches = DeadBatches::of(which, self).await?;
         while let Some(ids) = batches.next(self).await? {
-            // Their ends are read first, so that a job that was retried meanwhile loses nothing.
-            let ends = node.bus().ends(&node.channels.of_jobs(&ids)).await?;
-            purged += self.store().purge(&ids).await?;
-            let stored = self.store().get(&ids).await?;
-            let gone = ids.iter().zip(stored).filter(|(_, job)| job.is_none()).map(|(id, _)| *id);
-            if let Err(error) = node.close_channels(ends, &gone.collect::<Vec<_>>()).await {
-                tracing::debug!(%error, "closing the channels of purged jobs failed: the leader's next walk over the bus closes them");
-            }
-            ids.iter().for_each(|id| node.views.cache.job_changed(*id));
+            purged += self.purge_jobs(&ids, &DEAD).await?;
         }
         Ok(purged)
     }
@@ -347,6 +344,7 @@ pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueue
     }
     for ((status, queue, job_type), count) in tally {
         telemetry::count_jobs(status, queue, job_type, count);
+        history::count_enqueued(node, queue, count);
         if status == Status::Pending {
             node.gateway.hints.ready(queue);
         }
@@ -383,7 +381,7 @@ impl NewJobSummary {
     }
 }
 
-fn announce(node: &Node, job: &Job) {
+pub(super) fn announce(node: &Node, job: &Job) {
     if node.is_watched() {
         node.publish_event(ClusterEvent::Job {
             status: job.status,
@@ -398,7 +396,7 @@ fn announce(node: &Node, job: &Job) {
 /// Reads dead letters, a batch at a time.
 enum DeadBatches {
     Ids(Vec<JobId>),
-    Query(Option<JobQuery>),
+    Query { query: Option<Box<JobQuery>>, error: Option<String> },
 }
 
 impl DeadBatches {
@@ -413,9 +411,9 @@ impl DeadBatches {
                 }
                 Ok(DeadBatches::Ids(ids))
             }
-            DeadSelection::Filter { queue, job_type } => {
+            DeadSelection::Filter { queue, job_type, error } => {
                 let query = JobQuery { queue, job_type, limit: DEAD_BATCH, ..JobQuery::default() };
-                Ok(DeadBatches::Query(Some(query)))
+                Ok(DeadBatches::Query { query: Some(Box::new(query)), error })
             }
         }
     }
@@ -424,11 +422,14 @@ impl DeadBatches {
         match self {
             DeadBatches::Ids(ids) if ids.is_empty() => Ok(None),
             DeadBatches::Ids(ids) => Ok(Some(ids.drain(..ids.len().min(DEAD_IDS_BATCH)).collect())),
-            DeadBatches::Query(query) => {
+            DeadBatches::Query { query, error } => {
                 let Some(page_query) = query.take() else { return Ok(None) };
-                let page = coordinator.dead_letters(page_query.clone()).await?;
-                *query = page.next_cursor.map(|cursor| JobQuery { cursor: Some(cursor), ..page_query });
-                Ok(Some(page.jobs.iter().map(|job| job.id).collect()))
+                let page = coordinator.dead_letters((*page_query).clone()).await?;
+                *query = page.next_cursor.map(|cursor| Box::new(JobQuery { cursor: Some(cursor), ..*page_query }));
+                let is_wanted = |job: &&Job| {
+                    error.as_ref().is_none_or(|error| normalise(job.error.as_deref().unwrap_or_default()) == *error)
+                };
+                Ok(Some(page.jobs.iter().filter(is_wanted).map(|job| job.id).collect()))
             }
         }
     }

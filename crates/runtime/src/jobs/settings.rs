@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub use convoke_core::jobs::RetrySettings;
 pub use rate_limit::RateLimitSettings;
 
+/// The namespace whose leader dispatches.
+pub const NAMESPACE: &str = "coordinator";
 /// The prefix of channels if none is set.
 pub const BUS_PREFIX: &str = "convoke";
 
@@ -58,8 +60,9 @@ sections! {
     }
     /// The section `bus`.
     BusSettings {
-        /// `redis://…` or `memory:`.
-        url: Secret = "memory:".into(),
+        /// `postgres:` (the database of the store), `postgres://…`, `redis://…` or `memory:`. If absent: `postgres:` if
+        /// the store is in PostgreSQL, else `memory:`.
+        url: Option<Secret> = None,
         /// The prefix of every channel's name.
         prefix: String = BUS_PREFIX.into(),
         /// Whether messages between coordinators are written in the format of Orchestrix. Both formats are read.
@@ -118,6 +121,9 @@ sections! {
         /// Of dead letters.
         #[serde(with = "duration")]
         dead: Duration = seconds(30 * 24 * 3600),
+        /// Of the record of operators' acts.
+        #[serde(with = "duration")]
+        audit: Duration = seconds(90 * 24 * 3600),
     }
 }
 

@@ -22,6 +22,7 @@ use tracing::warn;
 use super::cache::Kind;
 use super::duty::Duty;
 use super::node::NodeBase;
+use super::traffic::{Happened, Traffic};
 
 /// This many types, each once for every queue it is seen in, are counted by name; the rest of a queue as [`OTHER`].
 const TYPES_MAX: usize = 1_000;
@@ -99,12 +100,17 @@ pub struct Tally {
     /// Of nodes that no longer own the job.
     pub not_owner: u64,
     ends: HashMap<QueueName, HashMap<JobType, BTreeMap<Status, u64>>>,
+    /// Attempts that failed.
+    failures: HashMap<QueueName, u64>,
     waits: Vec<f64>,
     runs: Vec<f64>,
 }
 
 impl Tally {
-    pub fn ended(&mut self, change: &Change, at: Timestamp) {
+    pub fn ended(&mut self, change: &Change, at: Timestamp, is_failure: bool) {
+        if is_failure {
+            *self.failures.entry(change.queue.clone()).or_default() += 1;
+        }
         let known = self.ends.get_mut(&change.queue).and_then(|types| types.get_mut(&change.job_type));
         let counts = match known {
             Some(counts) => counts,
@@ -117,14 +123,19 @@ impl Tally {
         self.runs.push(seconds(started, at));
     }
 
-    pub fn publish(self) {
+    pub fn publish(self, node: &NodeBase) {
         static WAIT: OnceLock<Histogram> = OnceLock::new();
         static RUN: OnceLock<Histogram> = OnceLock::new();
         for (queue, types) in &self.ends {
             for (job_type, counts) in types {
                 counts.iter().for_each(|(status, count)| count_jobs(*status, queue, job_type, *count));
             }
+            count_traffic(&node.history.traffic, queue, types.values());
         }
+        for (queue, failed) in &self.failures {
+            node.history.traffic.add(queue, Happened::Failed, *failed);
+        }
+        node.history.traffic.refused(self.stale + self.not_owner);
         if !self.waits.is_empty() {
             let (wait, run) = (
                 WAIT.get_or_init(|| histogram!("convoke_job_wait_seconds")),
@@ -138,6 +149,20 @@ impl Tally {
         }
         if self.stale > 0 {
             counter!("convoke_fenced_total", "what" => "run").increment(self.stale);
+        }
+    }
+}
+
+/// Adds the ends of runs of one queue to the time series.
+fn count_traffic<'a>(traffic: &Traffic, queue: &QueueName, types: impl Iterator<Item = &'a BTreeMap<Status, u64>>) {
+    let (mut completed, mut dead) = (0, 0);
+    for (status, count) in types.flatten() {
+        completed += if *status == Status::Completed { *count } else { 0 };
+        dead += if status.is_dead_letter() { *count } else { 0 };
+    }
+    for (what, count) in [(Happened::Completed, completed), (Happened::Dead, dead)] {
+        if count > 0 {
+            traffic.add(queue, what, count);
         }
     }
 }
@@ -218,9 +243,9 @@ fn cache_requests(kind: Kind, is_hit: bool) -> Counter {
 /// Measures an operation of the store.
 pub async fn timed<T>(verb: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();
-    let answer = call.await;
+    let result = call.await;
     histogram!("convoke_store_seconds", "verb" => verb).record(started.elapsed().as_secs_f64());
-    answer
+    result
 }
 
 /// Sets aside a message that cannot be read, with the reason. It is counted and never retried, and the first of its

@@ -20,7 +20,7 @@ use super::cache::{Cache, Keep, Key};
 use super::coordinator::Coordinator;
 use super::health::Health;
 use super::node::NodeBase;
-use super::node_hints::NodeHints;
+use super::node_hints::{Belief, NodeHints};
 use super::settings::{RateLimitSettings, RetentionSettings};
 use super::telemetry;
 
@@ -241,7 +241,18 @@ impl Coordinator {
 
     /// Returns the term that a node last published.
     pub fn epoch_of(&self, id: &NodeId) -> Option<Epoch> {
-        if id == self.node_id() { Some(self.cluster().epoch) } else { self.node().views.node_hints.epoch_of(id) }
+        self.belief_of(id).map(|belief| belief.epoch)
+    }
+
+    /// Returns whom a node believes to lead, by its last heartbeat; `None` before the first.
+    pub fn belief_of(&self, id: &NodeId) -> Option<Belief> {
+        let node = self.node();
+        if id != self.node_id() {
+            return node.views.node_hints.belief_of(id);
+        }
+        let (view, now) = (self.cluster(), node.now());
+        let lease_read_at = view.seen.map(|seen| now - seen.elapsed());
+        Some(Belief { leader: view.leader, epoch: view.epoch, lease_read_at, at: now })
     }
 
     /// Returns the first runs whose events a node records, as far as the claims are written.

@@ -53,7 +53,7 @@ pub(super) async fn call<T>(
     } else {
         call_other(session, to, request_type, data, options).await
     };
-    let answer = reply.and_then(|text| {
+    let result = reply.and_then(|text| {
         read(text).map_err(|error| MeshError::BadReply {
             instance: to,
             request_type: request_type.to_owned(),
@@ -61,8 +61,8 @@ pub(super) async fn call<T>(
         })
     });
     drop(counted);
-    session.meters.called(request_type, answer.as_ref().err().map(MeshError::outcome), started.elapsed());
-    answer
+    session.meters.called(request_type, result.as_ref().err().map(MeshError::outcome), started.elapsed());
+    result
 }
 
 /// Rejects a type that no peer would accept.
@@ -121,8 +121,8 @@ async fn call_ourselves(
         trace: next_step(),
         session: session.clone(),
     };
-    let answer = serving::serve_local(session, request_type, data.as_str().to_owned(), context).await;
-    match answer {
+    let result = serving::serve_local(session, request_type, data.as_str().to_owned(), context).await;
+    match result {
         Ok(data) => Ok(data.as_str().to_owned()),
         Err(fault) => Err(MeshError::of(fault, session.id(), request_type)),
     }

@@ -71,8 +71,8 @@ impl Reply {
         Reply { permit, _token, written, given_up: written + timeout.min(REPLY_PATIENCE_MAX), pause: RETRY_FIRST }
     }
 
-    fn may_go_on(&self, answer: &Result<u64>) -> bool {
-        let until = match answer {
+    fn may_go_on(&self, result: &Result<u64>) -> bool {
+        let until = match result {
             // The caller is gone, or reconnects.
             Ok(_) => self.given_up.min(self.written + RECONNECTION),
             Err(error) if error.is_transient() => self.given_up,
@@ -146,22 +146,22 @@ async fn send_batch(link: &dyn MeshLink, pending: &Pending, mut batch: Vec<Outgo
         return;
     }
     let messages: Vec<_> = batch.iter().map(|outgoing| (outgoing.to, outgoing.message.clone())).collect();
-    let answers = link.send(&messages).await;
-    for (outgoing, answer) in batch.into_iter().zip(answers) {
-        finish_send(pending, outgoing, answer);
+    let results = link.send(&messages).await;
+    for (outgoing, result) in batch.into_iter().zip(results) {
+        finish_send(pending, outgoing, result);
     }
 }
 
-fn finish_send(pending: &Pending, outgoing: OutgoingMessage, answer: Result<u64>) {
-    match (answer, outgoing.sort) {
+fn finish_send(pending: &Pending, outgoing: OutgoingMessage, result: Result<u64>) {
+    match (result, outgoing.sort) {
         (Ok(1..), _) => {}
         (Ok(0), Sort::Request(id)) => drop(pending.end(id, End::NoNode)),
         // It may be under way: its reply or its deadline ends the call.
         (Err(Error::Unknown { .. }), Sort::Request(_)) => {}
         (Err(error), Sort::Request(id)) => drop(pending.end(id, End::Unsent(error))),
-        (answer, Sort::Reply(reply)) if reply.may_go_on(&answer) => try_again(outgoing.to, outgoing.message, reply),
-        (answer, sort) => {
-            let error = answer.err().map(|error| error.to_string());
+        (result, Sort::Reply(reply)) if reply.may_go_on(&result) => try_again(outgoing.to, outgoing.message, reply),
+        (result, sort) => {
+            let error = result.err().map(|error| error.to_string());
             debug!(to = outgoing.to.0, error, "message not delivered");
             count_dropped(&sort);
         }

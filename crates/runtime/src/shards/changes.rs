@@ -18,7 +18,7 @@ impl Changes {
             state.stream += 1;
             state.is_followed = true;
             let number = state.stream;
-            shared.run_rules(state, |worker, says| worker.start_over(says));
+            shared.run_rules(state, |worker, outbox| worker.start_over(outbox));
             number
         });
         shared.news.notify_waiters();
@@ -54,7 +54,7 @@ impl Changes {
     pub fn done(&mut self) {
         self.shared.with(|state, _| {
             if state.stream == self.number {
-                self.shared.run_rules(state, |worker, says| worker.acknowledge(says));
+                self.shared.run_rules(state, |worker, outbox| worker.acknowledge(outbox));
             }
         });
         self.shared.work.notify_one();
@@ -66,7 +66,7 @@ impl Drop for Changes {
         self.shared.with(|state, _| {
             if state.stream == self.number {
                 state.is_followed = false;
-                self.shared.run_rules(state, |worker, says| worker.acknowledge(says));
+                self.shared.run_rules(state, |worker, outbox| worker.acknowledge(outbox));
             }
         });
         self.shared.work.notify_one();

@@ -12,7 +12,7 @@ use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
 use convoke_core::ports::router::{Received, Router, RouterBinding};
 use convoke_core::ports::{Clock, Store};
 use convoke_core::shards::Version;
-use convoke_core::shards::coordinator::{Coordinator, Output, Settings, ShardEvent, Start};
+use convoke_core::shards::coordinator::{Coordinator, Output, Rebalanced, Settings, ShardEvent, Start};
 use convoke_core::shards::wire::{self, CoordinatorMessage};
 use convoke_core::{Epoch, Error};
 use tokio::time::Instant;
@@ -33,6 +33,9 @@ const BIND_AGAIN_MIN: Duration = Duration::from_millis(50);
 const BIND_AGAIN_MAX: Duration = Duration::from_secs(2);
 /// Pause after a failure of the socket.
 const BROKEN_PAUSE: Duration = Duration::from_millis(200);
+
+/// Receives what each rebalance moved, for display.
+pub type RecordSink = Arc<dyn Fn(Rebalanced) + Send + Sync>;
 
 /// Coordinates shards while this node leads.
 pub struct ShardsDuty {
@@ -149,7 +152,7 @@ impl ShardsDuty {
 
 impl ShardsDuty {
     /// Coordinates until the term is over.
-    pub async fn lead(&self, term: Term, publish_event: EventSink) {
+    pub async fn lead(&self, term: Term, publish_event: EventSink, record: RecordSink) {
         let mut tally = Tally::default();
         if let Some(router) = self.bind(&term).await
             && let Some(start) = self.start(&term).await
@@ -160,9 +163,8 @@ impl ShardsDuty {
             self.view.begin(self.coordinator(start, term.fence().epoch()));
             self.view.set_state(ShardsState::Listening(address));
             let writer = RosterWriter::new(self.roster.clone(), &self.outages, &term);
-            BoundTerm { duty: self, term: &term, publish_event: &publish_event, tally: &mut tally, writer }
-                .run(router)
-                .await;
+            let sinks = (&publish_event, &record);
+            BoundTerm { duty: self, term: &term, sinks, tally: &mut tally, writer }.run(router).await;
         }
         self.view.end();
         tally.clear();
@@ -173,7 +175,7 @@ impl ShardsDuty {
 struct BoundTerm<'a> {
     duty: &'a ShardsDuty,
     term: &'a Term,
-    publish_event: &'a EventSink,
+    sinks: (&'a EventSink, &'a RecordSink),
     tally: &'a mut Tally,
     writer: RosterWriter<'a>,
 }
@@ -234,9 +236,10 @@ impl BoundTerm<'_> {
             for event in output.events {
                 self.duty.log(&event);
                 if let Some(cluster_event) = cluster_event(event) {
-                    (self.publish_event)(cluster_event);
+                    (self.sinks.0)(cluster_event);
                 }
             }
+            output.rebalances.into_iter().for_each(|rebalanced| (self.sinks.1)(rebalanced));
             if !output.sends.is_empty() {
                 let outcomes = router.send(output.sends).await;
                 self.tally.sent(&outcomes);

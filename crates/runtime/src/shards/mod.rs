@@ -5,16 +5,24 @@
 //! meanwhile. [`ShardWorker`] is the other end.
 
 mod changes;
+#[cfg(feature = "node")]
 mod duty;
+#[cfg(feature = "node")]
 mod relay;
+#[cfg(feature = "node")]
 mod roster;
+#[cfg(feature = "node")]
 mod telemetry;
+#[cfg(feature = "node")]
 mod view;
 mod worker;
 
 pub use changes::Changes;
-pub use duty::ShardsDuty;
+#[cfg(feature = "node")]
+pub use duty::{RecordSink, ShardsDuty};
+#[cfg(feature = "node")]
 pub use relay::ShardsRelay;
+#[cfg(feature = "node")]
 pub use view::{ServiceStatus, ShardsState, ShardsView, WorkerStatus};
 pub use worker::{ShardWorker, WorkerOptions};
 

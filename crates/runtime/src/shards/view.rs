@@ -56,6 +56,10 @@ pub struct WorkerStatus {
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<u32>))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub revoking: Vec<Shard>,
+    /// The shards that it will own once another worker has released them; absent if there are none.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<u32>))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub incoming: Vec<Shard>,
     /// Whether it sends heartbeats.
     pub active: bool,
     /// Whether it is asked to release a shard before another worker receives it.
@@ -118,9 +122,10 @@ impl ShardsView {
     fn status(&self, running: &Running, view: ServiceView) -> ServiceStatus {
         let (elapsed, now) = (running.began.elapsed(), self.now());
         let worker = |worker: WorkerView| {
-            let WorkerView { worker_id, shards, revoking, active, handoff, last_heartbeat } = worker;
+            let WorkerView { worker_id, shards, revoking, incoming, active, handoff, last_heartbeat } = worker;
             let age = elapsed.saturating_sub(last_heartbeat).min(DURATION_MAX);
-            WorkerStatus { worker_id, shards, revoking, active, handoff, last_heartbeat_at: now - age }
+            let last_heartbeat_at = now - age;
+            WorkerStatus { worker_id, shards, revoking, incoming, active, handoff, last_heartbeat_at }
         };
         let ServiceView { service, max_shard_count, version, strategy, workers } = view;
         let workers = workers.into_iter().map(worker).collect();

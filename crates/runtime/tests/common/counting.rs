@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use convoke_core::audit::{Act, AuditPage, AuditQuery};
 use convoke_core::election::Fence;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::schedule::Schedule;
@@ -104,8 +105,8 @@ impl JobStore for CountingStore {
         self.inner.redrive(ids, now).await
     }
 
-    async fn purge(&self, ids: &[JobId]) -> Result<u64> {
-        self.inner.purge(ids).await
+    async fn purge(&self, ids: &[JobId], statuses: &[convoke_core::jobs::Status]) -> Result<u64> {
+        self.inner.purge(ids, statuses).await
     }
 }
 
@@ -262,5 +263,31 @@ impl NodeStore for CountingStore {
 
     async fn forget_nodes(&self, fence: Fence, ids: &[NodeId]) -> Result<()> {
         self.inner.forget_nodes(fence, ids).await
+    }
+}
+
+#[async_trait]
+impl AuditStore for CountingStore {
+    async fn append_audit(&self, act: Act) -> Result<u64> {
+        self.inner.append_audit(act).await
+    }
+
+    async fn audit(&self, query: &AuditQuery) -> Result<AuditPage> {
+        self.inner.audit(query).await
+    }
+
+    async fn expire_audit(&self, fence: Fence, before: Timestamp, limit: usize) -> Result<usize> {
+        self.inner.expire_audit(fence, before, limit).await
+    }
+}
+
+#[async_trait]
+impl ValueStore for CountingStore {
+    async fn value(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.inner.value(name).await
+    }
+
+    async fn swap_value(&self, name: &str, known: Option<&[u8]>, value: &[u8]) -> Result<bool> {
+        self.inner.swap_value(name, known, value).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemClock};
+use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemChance, SystemClock};
 
 use super::Ports;
 
@@ -13,5 +13,6 @@ pub fn ports() -> Ports {
         leases: Arc::new(MemoryLeases::default()),
         cache: None,
         clock: Arc::new(SystemClock),
+        chance: Arc::new(SystemChance),
     }
 }

@@ -1,4 +1,4 @@
-//! A node on the memory adapters, and a worker's and a client's words to it.
+//! A node on the memory adapters, and the requests of a worker and a client.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -108,7 +108,7 @@ pub async fn register(coordinator: &Coordinator, id: &str, concurrency: u32) {
 
 pub async fn poll(coordinator: &Coordinator, id: &str, max: usize) -> Polled {
     let poll = Poll { worker_id: worker(id), max, wait: Duration::from_secs(5) };
-    coordinator.poll(poll).await.expect("a poll is answered")
+    coordinator.poll(poll).await.expect("a poll returns")
 }
 
 pub async fn one(coordinator: &Coordinator, id: &str) -> (JobId, ExecutionId, u32) {
@@ -122,7 +122,7 @@ pub fn spec() -> JobSpec {
 }
 
 pub async fn report(coordinator: &Coordinator, id: &str, events: Vec<Event>) -> (usize, usize) {
-    let reported = coordinator.report(Report { worker_id: worker(id), events }).await.expect("a report is answered");
+    let reported = coordinator.report(Report { worker_id: worker(id), events }).await.expect("a report returns");
     (reported.accepted, reported.rejected.len())
 }
 
@@ -130,7 +130,7 @@ pub fn failed(job: JobId, execution: ExecutionId) -> Event {
     Event { error: Some("no".into()), ..Event::new(job, execution, EventKind::Failed) }
 }
 
-/// Waits until a job is as `is` says.
+/// Waits until `is` holds for a job.
 pub async fn until(coordinator: &Coordinator, id: JobId, is: impl Fn(&Job) -> bool) -> Job {
     loop {
         let job = coordinator.job(id, None).await.expect("it is there");

@@ -62,7 +62,7 @@ impl Stage {
         Stage { store, fitness, view: seen, election_health, terms, stop, running }
     }
 
-    async fn lead(&mut self) -> Term {
+    pub async fn lead(&mut self) -> Term {
         self.terms.recv().await.expect("it leads")
     }
 

@@ -1,11 +1,11 @@
-//! Leases that can be cut off, made to hang, or made to lose an answer; and that count what they are asked.
+//! Leases that can be cut off, made to hang, or made to lose a response; and that count their requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use convoke_core::ports::Leases;
 use convoke_core::ports::leases::{Floor, Lease};
+use convoke_core::ports::{Leases, Resignations};
 use convoke_core::{Epoch, Error, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -13,8 +13,11 @@ use tokio::time::Instant;
 pub struct Faulty {
     inner: Mutex<Arc<dyn Leases>>,
     state: Mutex<State>,
-    /// What happens when that is asked next.
+    /// The fault of the next request of this kind.
     trap: Mutex<Option<(&'static str, Trap)>>,
+    lease_check_interval: Option<Duration>,
+    /// Whether notices come without end.
+    floods: bool,
     /// When each question was asked.
     log: Mutex<Vec<(&'static str, Instant)>>,
 }
@@ -34,7 +37,18 @@ enum State {
 impl Faulty {
     pub fn over(inner: Arc<dyn Leases>) -> Self {
         let (inner, state) = (Mutex::new(inner), Mutex::new(State::Well));
-        Faulty { inner, state, trap: Mutex::default(), log: Mutex::default() }
+        let lease_check_interval = Some(Duration::from_millis(500));
+        Faulty { inner, state, trap: Mutex::default(), lease_check_interval, floods: false, log: Mutex::default() }
+    }
+
+    /// The same, not to be read between heartbeats without a notice.
+    pub fn unread_between_heartbeats(self) -> Self {
+        Faulty { lease_check_interval: None, ..self }
+    }
+
+    /// The same with a notice at every moment.
+    pub fn flooding(self) -> Self {
+        Faulty { floods: true, ..self }
     }
 
     /// It has lost all it knew; now it knows what that one does.
@@ -72,7 +86,7 @@ impl Faulty {
         *self.state.lock() = State::Well;
     }
 
-    /// The next time it does as asked, and the answer is lost.
+    /// The next request is executed, and its response is lost.
     pub fn lose_next(&self, verb: &'static str) {
         *self.state.lock() = State::Losing(verb);
     }
@@ -99,7 +113,7 @@ impl Faulty {
             State::Losing(lost) if lost == verb => {
                 *self.state.lock() = State::Well;
                 ask.await?;
-                Err(Error::unknown("leases", "the answer was lost"))
+                Err(Error::unknown("leases", "the response was lost"))
             }
             State::Slow(delay) => {
                 tokio::time::sleep(delay).await;
@@ -141,7 +155,23 @@ impl Leases for Faulty {
         self.through("resign", self.inner().resign(namespace, holder, epoch)).await
     }
 
+    /// Notices are not lost with the requests: they come on a connection of their own.
+    fn watch_resignations(&self, namespace: &str) -> Box<dyn Resignations> {
+        if self.floods { Box::new(Flood) } else { self.inner().watch_resignations(namespace) }
+    }
+
+    fn lease_check_interval(&self) -> Option<Duration> {
+        self.lease_check_interval
+    }
+
     async fn ping(&self) -> Result<()> {
         self.through("ping", self.inner().ping()).await
     }
+}
+
+struct Flood;
+
+#[async_trait]
+impl Resignations for Flood {
+    async fn next(&mut self) {}
 }

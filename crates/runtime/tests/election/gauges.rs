@@ -1,4 +1,4 @@
-//! What is shown to whoever scrapes.
+//! The gauges of an election.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ async fn a_leader_whose_term_is_over_is_not_shown_as_one_while_its_heartbeat_han
     assert_eq!(gauges.read("convoke_leader"), Some(0.0));
 }
 
-/// What a holder of leases shows, by the namespace of its metrics.
+/// The gauges of a holder of leases, by the namespace of its metrics.
 fn shown(gauges: &Gauges, namespace: &str) -> [Option<f64>; 3] {
     ["convoke_leader", "convoke_circuit_breaker_state", "convoke_election_heartbeat_seconds"]
         .map(|name| gauges.read_of(name, namespace))

@@ -5,6 +5,7 @@ mod faulty;
 mod gauges;
 mod pace;
 mod race;
+mod resigned;
 mod subscribers;
 mod usurper;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 use convoke_adapters::memory::{MemoryLeases, SystemClock};
 use convoke_core::election::{BreakerState, Policy, Settings};
 use convoke_core::ports::Leases;
+use convoke_core::ports::leases::Floor;
 use convoke_core::{Epoch, Error};
 use convoke_runtime::election::{Candidacy, Elector};
 use faulty::Faulty;
@@ -43,7 +45,7 @@ async fn one_leads_and_everybody_knows_who() {
     let term = a.lead().await.expect("nobody else stands");
     let b = elector(&leases, "b");
     let mut events = b.events();
-    events.next().await.expect("hears of the leader");
+    events.next().await.expect("receives the leader");
     assert!(a.is_leader() && a.is_leader_of("a") && b.is_leader_of("a") && !b.is_leader());
     assert_eq!(b.leader().as_deref(), Some("a"));
     assert_eq!((term.epoch(), b.epoch()), (Epoch(1), Epoch(1)));

@@ -1,4 +1,4 @@
-//! What is done for a term, and for how long.
+//! The work of a term, and when it ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,26 +8,26 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A subscriber that tells all it does.
+/// A subscriber that records all its calls.
 fn diarist() -> (Subscriber, mpsc::UnboundedReceiver<String>) {
     let (elected, diary) = mpsc::unbounded_channel();
     let (deposed, worked) = (elected.clone(), elected.clone());
-    let tell = |diary: &mpsc::UnboundedSender<String>, what: String| {
+    let record = |diary: &mpsc::UnboundedSender<String>, what: String| {
         // Fails only where the test is over.
         let _ = diary.send(what);
     };
     let subscriber = Subscriber::new("diarist")
         .on_elected(move |term| {
             let elected = elected.clone();
-            async move { tell(&elected, format!("elected {}", term.epoch())) }
+            async move { record(&elected, format!("elected {}", term.epoch())) }
         })
         .on_deposed(move |epoch| {
             let deposed = deposed.clone();
-            async move { tell(&deposed, format!("deposed {epoch}")) }
+            async move { record(&deposed, format!("deposed {epoch}")) }
         })
         .every(Duration::from_secs(1), move |term| {
             let worked = worked.clone();
-            async move { tell(&worked, format!("works {}", term.epoch())) }
+            async move { record(&worked, format!("works {}", term.epoch())) }
         });
     (subscriber, diary)
 }
@@ -52,7 +52,7 @@ async fn a_subscriber_is_told_of_each_term_and_works_within_it() {
     while let Some(next) = diary.recv().await {
         last = next;
     }
-    assert_eq!(last, "deposed 2", "told before stop has returned, and nothing after");
+    assert_eq!(last, "deposed 2", "notified before stop has returned, and nothing after");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn each_term_is_handed_out_once_and_its_work_ends_with_it() {
 async fn a_subscriber_that_stops_its_elector_when_it_is_deposed_hinders_nobody() {
     let leases = memory();
     let a = elector(&leases, "a");
-    let (handle, (elected, mut hears)) = (a.downgrade(), mpsc::unbounded_channel());
+    let (handle, (elected, mut received)) = (a.downgrade(), mpsc::unbounded_channel());
     let stopped = elected.clone();
     let quitter = Subscriber::new("quitter").on_elected(move |_| {
         let elected = elected.clone();
@@ -136,10 +136,10 @@ async fn a_subscriber_that_stops_its_elector_when_it_is_deposed_hinders_nobody()
             stopped.send("stopped").expect("the test goes on");
         }
     }));
-    assert_eq!(hears.recv().await, Some("elected"));
+    assert_eq!(received.recv().await, Some("elected"));
     let began = Instant::now();
     a.resign().await;
-    assert_eq!(hears.recv().await, Some("stopped"));
+    assert_eq!(received.recv().await, Some("stopped"));
     a.stop().await;
     assert!(began.elapsed() < Duration::from_secs(5), "nobody waited for a lease to run out: {:?}", began.elapsed());
     assert_eq!(leases.read("production").await.expect("read"), None);

@@ -14,7 +14,7 @@ async fn left_by_one_that_leaves_at(verb: &'static str) -> (Arc<Faulty>, Option<
     let faulty = Arc::new(Faulty::over(before));
     let leases: Arc<dyn Leases> = faulty.clone();
     let a = elector(&leases, "a");
-    a.events().next().await.expect("hears of the leader");
+    a.events().next().await.expect("receives the leader");
     assert_eq!(a.epoch(), Epoch(7));
     after.elect("production", "usurper", LEASE, Floor::UNKNOWN).await.expect("elected");
     let weak = a.downgrade();

@@ -67,10 +67,10 @@ pub async fn run(args: ClusterArgs, verbose: u8) -> Result<()> {
 
 async fn drain(remote: &Remote, DrainArgs { node, no_wait }: &DrainArgs) -> Result<()> {
     let path = format!("/v1/nodes/{}", encode(node));
-    let mut answer = remote.post(&format!("{path}/drain"), &serde_json::json!({})).await?;
+    let mut response = remote.post(&format!("{path}/drain"), &serde_json::json!({})).await?;
     let mut last = String::new();
     loop {
-        let record = answer.value()?;
+        let record = response.value()?;
         let (state, runs) = (text(&record, "state"), text(&record, "jobCount"));
         let progress = if state == "left" {
             format!("{node} has left")
@@ -83,14 +83,14 @@ async fn drain(remote: &Remote, DrainArgs { node, no_wait }: &DrainArgs) -> Resu
         }
         if *no_wait || state == "left" {
             if remote.json {
-                line(answer.text())?;
+                line(response.text())?;
             }
             break;
         }
         ensure!(state != "dead", "{node} died while it drained; the leader assigns its runs to other nodes");
         tokio::time::sleep(DRAIN_LOOK_INTERVAL).await;
-        answer = match remote.call(Method::GET, &path, None).await {
-            Ok(answer) => answer,
+        response = match remote.call(Method::GET, &path, None).await {
+            Ok(response) => response,
             Err(CallError::Unreachable { server, .. }) => {
                 return Ok(line(format!(
                     "the server at {server} is no longer reachable: if it was {node}, it has exited. Name several \
@@ -113,9 +113,9 @@ async fn show(remote: &Remote, status: &StatusArgs) -> Result<()> {
     let clear = if status.watch && !remote.json && std::io::stdout().is_terminal() { CLEAR } else { "" };
     loop {
         let (text, leaderless) = match remote.get("/v1/cluster").await {
-            Ok(answer) => {
-                let cluster = answer.value()?;
-                let text = if remote.json { answer.text().into_owned() } else { shown(&cluster) };
+            Ok(response) => {
+                let cluster = response.value()?;
+                let text = if remote.json { response.text().into_owned() } else { shown(&cluster) };
                 (text, cluster["leader"].is_null())
             }
             // With --watch, an outage is shown and the loop goes on.

@@ -100,11 +100,11 @@ pub async fn run(args: DeadArgs, verbose: u8) -> Result<()> {
 }
 
 async fn act(remote: &Remote, which: &Selection, verb: &str, done: &str) -> Result<()> {
-    let answer = remote.post(&format!("/v1/dead-letters/{verb}"), &which.body()?).await?;
+    let response = remote.post(&format!("/v1/dead-letters/{verb}"), &which.body()?).await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    Ok(line(format!("{} {done}", text(&answer.value()?, done)))?)
+    Ok(line(format!("{} {done}", text(&response.value()?, done)))?)
 }
 
 async fn list_all(remote: &Remote, args: ListArgs) -> Result<()> {
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn without_a_selection_nothing_is_sent() {
-        let said = selection().body().expect_err("refused").to_string();
-        assert_eq!(said, "expected ids, --queue, --type or --all");
+        let message = selection().body().expect_err("refused").to_string();
+        assert_eq!(message, "expected ids, --queue, --type or --all");
     }
 
     #[test]

@@ -86,10 +86,10 @@ pub async fn run(args: EnqueueArgs, verbose: u8) -> Result<ExitCode> {
     let remote = Remote::new(&args.remote, verbose)?;
     let template = args.template.into_template(args.job_type)?;
     let spec = JobSpec { delay: args.delay, run_at: args.at, ..template.into() };
-    let answer = remote.post("/v1/jobs", &spec).await?;
-    let id = text(&answer.value()?, "id");
+    let response = remote.post("/v1/jobs", &spec).await?;
+    let id = text(&response.value()?, "id");
     if !args.wait {
-        line(if remote.json { answer.text().into_owned() } else { id })?;
+        line(if remote.json { response.text().into_owned() } else { id })?;
         return Ok(ExitCode::SUCCESS);
     }
     if !remote.json {
@@ -126,11 +126,11 @@ async fn wait(remote: &Remote, id: &str) -> Result<RemoteResponse> {
     // may hold the response back.
     let mut hold = "400ms";
     loop {
-        let answered = remote.call(Method::GET, &format!("/v1/jobs/{}?wait={hold}", convoke::encode(id)), None).await;
-        match answered {
-            Ok(answer) => {
+        let result = remote.call(Method::GET, &format!("/v1/jobs/{}?wait={hold}", convoke::encode(id)), None).await;
+        match result {
+            Ok(response) => {
                 outage.end();
-                let job = answer.value()?;
+                let job = response.value()?;
                 let status = Status::parse(&text(&job, "status"));
                 if status != Some(Status::Pending) {
                     obstacle = None;
@@ -141,7 +141,7 @@ async fn wait(remote: &Remote, id: &str) -> Result<RemoteResponse> {
                 shown.update(&job, obstacle.as_deref());
                 if status.is_some_and(|status| !status.is_live()) {
                     shown.finish();
-                    return Ok(answer);
+                    return Ok(response);
                 }
             }
             Err(error) if outage.is_bearable(&error) => {

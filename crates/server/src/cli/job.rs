@@ -8,6 +8,7 @@ use convoke_core::jobs::Status;
 use convoke_core::{JobId, JobType, QueueName};
 use serde_json::{Value, json};
 
+use super::bulk::Which;
 use super::output::{age, fields, line, list, printable, table, text};
 use super::pages::Listing;
 use super::remote::{Outage, Remote, RemoteArgs, RemoteResponse, query};
@@ -35,15 +36,21 @@ enum Verb {
     Show { id: JobId },
     /// Show a job's attempts
     History { id: JobId },
-    /// Cancel a job; a running one is asked to stop
+    /// Cancel a job, or all that match; running ones are asked to stop
+    #[command(after_help = "Example: convoke job cancel --queue mail --type-prefix email. --dry-run")]
     Cancel {
-        id: JobId,
+        #[command(flatten)]
+        which: Which,
         /// Reason, shown with the job
         #[arg(long)]
         reason: Option<String>,
     },
-    /// Run a failed, timed-out or cancelled job again
-    Retry { id: JobId },
+    /// Run a failed, timed-out or cancelled job again, or all that match
+    #[command(after_help = "Example: convoke job retry --status failed --after 2h")]
+    Retry(Which),
+    /// Delete all ended jobs that match, with their history and logs
+    #[command(after_help = "Example: convoke job delete --status completed --before 7d")]
+    Delete(Which),
     /// Print a job's log lines
     #[command(after_help = "Example: convoke job logs -f 0198c0de-0000-7000-8000-000000000001")]
     Logs(LogArgs),
@@ -57,6 +64,15 @@ struct Filter {
     /// Only jobs of this type
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<JobType>,
+    /// Only jobs whose type begins with this text
+    #[arg(long, value_name = "TEXT")]
+    type_prefix: Option<String>,
+    /// Only jobs that were created then or later: an instant, or a duration before now
+    #[arg(long, value_name = "TIME")]
+    after: Option<String>,
+    /// Only jobs that were created before: an instant, or a duration before now
+    #[arg(long, value_name = "TIME")]
+    before: Option<String>,
     /// Only jobs with this status: created, pending, scheduled, dispatched, running, completed, failed, timedOut or
     /// cancelled
     #[arg(long, value_parser = status)]
@@ -89,7 +105,7 @@ struct LogArgs {
     limit: Option<usize>,
 }
 
-fn status(text: &str) -> Result<Status, String> {
+pub fn status(text: &str) -> Result<Status, String> {
     let known = || Status::ALL.map(Status::as_str).join(", ");
     Status::parse(text).ok_or_else(|| format!("expected one of {}", known()))
 }
@@ -100,21 +116,28 @@ pub async fn run(args: JobArgs, verbose: u8) -> Result<()> {
         Verb::List(filter) => list_jobs(&remote, filter).await,
         Verb::Show { id } => show(&remote, id).await,
         Verb::History { id } => history(&remote, id).await,
-        Verb::Cancel { id, reason } => {
-            let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
-            changed(&remote, &remote.post(&format!("/v1/jobs/{id}/cancel"), &body).await?)
-        }
-        Verb::Retry { id } => changed(&remote, &remote.post(&format!("/v1/jobs/{id}/retry"), &json!({})).await?),
+        Verb::Cancel { which, reason } => match which.one()? {
+            Some(id) => {
+                let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
+                changed(&remote, &remote.post(&format!("/v1/jobs/{id}/cancel"), &body).await?)
+            }
+            None => which.act(&remote, "cancel", reason).await,
+        },
+        Verb::Retry(which) => match which.one()? {
+            Some(id) => changed(&remote, &remote.post(&format!("/v1/jobs/{id}/retry"), &json!({})).await?),
+            None => which.act(&remote, "retry", None).await,
+        },
+        Verb::Delete(which) => which.act(&remote, "delete", None).await,
         Verb::Logs(args) if args.follow => follow(&remote, args.id).await,
         Verb::Logs(args) => logs(&remote, &args).await,
     }
 }
 
-fn changed(remote: &Remote, answer: &RemoteResponse) -> Result<()> {
+fn changed(remote: &Remote, response: &RemoteResponse) -> Result<()> {
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let job = answer.value()?;
+    let job = response.value()?;
     Ok(line(format!("{} is {}", text(&job, "id"), text(&job, "status")))?)
 }
 
@@ -125,6 +148,9 @@ async fn list_jobs(remote: &Remote, filter: Filter) -> Result<()> {
         filter: vec![
             ("queue", filter.queue.map(|queue| queue.to_string())),
             ("type", filter.job_type.map(|job_type| job_type.to_string())),
+            ("typePrefix", filter.type_prefix),
+            ("after", filter.after),
+            ("before", filter.before),
             ("status", filter.status.map(|status| status.as_str().to_owned())),
             ("correlationId", filter.correlation_id),
             ("tag", filter.tag),
@@ -149,11 +175,11 @@ async fn list_jobs(remote: &Remote, filter: Filter) -> Result<()> {
 }
 
 async fn show(remote: &Remote, id: JobId) -> Result<()> {
-    let answer = remote.get(&format!("/v1/jobs/{id}")).await?;
+    let response = remote.get(&format!("/v1/jobs/{id}")).await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let job = answer.value()?;
+    let job = response.value()?;
     let state = [
         ("status", "status"),
         ("progress", "progress.percent"),
@@ -181,12 +207,12 @@ async fn history(remote: &Remote, id: JobId) -> Result<()> {
     let (mut after, mut rows) = (None, Vec::new());
     loop {
         let path = query(&format!("/v1/jobs/{id}/history"), [("after", after.map(|after: u64| after.to_string()))]);
-        let answer = remote.get(&path).await?;
+        let response = remote.get(&path).await?;
         if remote.json {
             // One page, unchanged: the reader of the JSON follows `nextAfter`.
-            return Ok(line(answer.text())?);
+            return Ok(line(response.text())?);
         }
-        let page = answer.value()?;
+        let page = response.value()?;
         rows.extend(list(&page, "executions").iter().map(|run| names.map(|name| text(run, name)).to_vec()));
         after = page["nextAfter"].as_u64();
         if after.is_none() {
@@ -201,13 +227,13 @@ async fn logs(remote: &Remote, args: &LogArgs) -> Result<()> {
     while left > 0 {
         let page = left.min(LOGS_PAGE);
         let parameters = [("after", after.map(|after| after.to_string())), ("limit", Some(page.to_string()))];
-        let answer = remote.get(&query(&format!("/v1/jobs/{}/logs", args.id), parameters)).await?;
+        let response = remote.get(&query(&format!("/v1/jobs/{}/logs", args.id), parameters)).await?;
         if remote.json {
             // One page, unchanged: the reader of the JSON follows `nextAfter`.
-            return Ok(line(answer.text())?);
+            return Ok(line(response.text())?);
         }
-        let answer = answer.value()?;
-        let lines = list(&answer, "logs");
+        let response = response.value()?;
+        let lines = list(&response, "logs");
         for entry in lines {
             line(log_line(entry))?;
         }

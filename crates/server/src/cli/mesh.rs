@@ -249,12 +249,12 @@ impl CallArgs {
         let data = read_json("JSON", &self.data, DATA_BYTES_MAX)?;
         let mut stop = Stop::listen()?;
         let instance = place.instance(&self.key).await?;
-        let answered = tokio::select! {
-            answered = self.call(&instance, &data) => answered.map_err(named),
+        let result = tokio::select! {
+            result = self.call(&instance, &data) => result.map_err(named),
             () = stop.asked() => Err(anyhow!("Stopped: interrupted before a reply arrived")),
         };
         instance.stop().await;
-        Ok(line(answered?)?)
+        Ok(line(result?)?)
     }
 
     async fn call(&self, instance: &Instance, data: &Json) -> Result<String, MeshError> {

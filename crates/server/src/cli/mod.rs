@@ -1,10 +1,12 @@
 //! The command line: a noun, then a verb.
 //!
-//! Every command except `serve`, `bench`, `mesh`, `elect`, `worker run` and `shards join` is a thin client of the HTTP
+//! Every command except `serve`, `test-server`, `bench`, `mesh`, `elect`, `worker run` and `shards join` is a thin client of the HTTP
 //! API: it validates its arguments, sends a request, and prints the response as a table or, with `--json`, as the
 //! server sent it. Results go to standard output; everything else (progress, errors, hints) to standard error. The exit
 //! code is 0 on success, 1 on failure, 2 if the command line is wrong.
 
+mod audit;
+mod bulk;
 mod cluster;
 mod dead;
 mod elect;
@@ -21,6 +23,7 @@ mod schedule;
 mod shards;
 mod supervise;
 mod template;
+mod test_server;
 mod worker;
 
 use std::ffi::OsString;
@@ -71,6 +74,8 @@ pub enum Command {
     Worker(worker::WorkerArgs),
     /// Show the nodes of the cluster, or drain one
     Cluster(cluster::ClusterArgs),
+    /// Show what operators did: who, when, what, before and after
+    Audit(audit::AuditArgs),
     /// Follow the events of all nodes
     Events(events::EventsArgs),
     /// List and call the instances of an application, or run one
@@ -80,6 +85,9 @@ pub enum Command {
     /// Run a command on one machine of many: only while it leads
     #[command(after_help = elect::HELP)]
     Elect(elect::ElectArgs),
+    /// Run a coordinator for tests, in memory: time stands still until the test moves it
+    #[command(after_help = test_server::HELP)]
+    TestServer(test_server::TestServerArgs),
     /// Supervises a command on behalf of the process that started it
     #[command(hide = true)]
     Guard(supervise::GuardArgs),
@@ -107,10 +115,12 @@ impl Cli {
             Some(Command::Dead(args)) => dead::run(args, verbose).await?,
             Some(Command::Worker(args)) => worker::run(args, verbose).await?,
             Some(Command::Cluster(args)) => cluster::run(args, verbose).await?,
+            Some(Command::Audit(args)) => audit::run(args, verbose).await?,
             Some(Command::Events(args)) => events::run(args, verbose).await?,
             Some(Command::Mesh(args)) => mesh::run(args, verbose).await?,
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Elect(args)) => return elect::run(args).await,
+            Some(Command::TestServer(args)) => test_server::run(args).await?,
             Some(Command::Guard(args)) => return supervise::run_guard(args).await,
             #[cfg(feature = "bench")]
             Some(Command::Bench(args)) => convoke_bench::run(args).await.map_err(wrong_usage_of_bench)?,

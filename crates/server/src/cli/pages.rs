@@ -40,8 +40,8 @@ impl Listing<'_> {
             let page = (self.limit - items.len()).min(PAGE_MAX);
             let position = [("limit", Some(page.to_string())), ("cursor", self.cursor.take())];
             let path = query(self.path, self.filter.iter().cloned().chain(position));
-            let answer = remote.get(&path).await?;
-            let (more, next_cursor) = self.parts(answer.text().as_ref())?;
+            let response = remote.get(&path).await?;
+            let (more, next_cursor) = self.parts(response.text().as_ref())?;
             items.extend(more);
             if next_cursor.is_none() || items.len() >= self.limit {
                 return Ok(Found { name: self.name.to_owned(), items, next_cursor });

@@ -114,19 +114,19 @@ fn path(queue: &QueueName) -> String {
 async fn patch(remote: &Remote, queue: &QueueName, body: Value) -> Result<()> {
     let before = remote.call(Method::GET, &path(queue), None).await;
     let is_new = matches!(before, Err(CallError::Refused { status: StatusCode::NOT_FOUND, .. }));
-    let answer = remote.send(Method::PATCH, &path(queue), &body).await?;
+    let response = remote.send(Method::PATCH, &path(queue), &body).await?;
     if is_new {
         eprintln!("created queue {:?}: there was no queue of this name", queue.as_str());
     }
-    show(remote, &answer)
+    show(remote, &response)
 }
 
 async fn list_all(remote: &Remote) -> Result<()> {
-    let answer = remote.get("/v1/queues").await?;
+    let response = remote.get("/v1/queues").await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let page = answer.value()?;
+    let page = response.value()?;
     let counted = ["pending", "scheduled", "dispatched", "running", "completed", "failed"];
     let rows = list(&page, "queues").iter().map(|queue| {
         let state = if queue["paused"] == true { "paused" } else { "active" };
@@ -155,11 +155,11 @@ fn limits(queue: &Value) -> String {
     limits.join(", ")
 }
 
-fn show(remote: &Remote, answer: &RemoteResponse) -> Result<()> {
+fn show(remote: &Remote, response: &RemoteResponse) -> Result<()> {
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let queue = answer.value()?;
+    let queue = response.value()?;
     let state = if queue["paused"] == true { "paused" } else { "active" };
     let mut pairs = vec![("name", text(&queue, "name")), ("state", state.into()), ("limits", limits(&queue))];
     pairs.extend(Status::ALL.map(|status| (status.as_str(), text(&queue, &format!("counts.{}", status.as_str())))));

@@ -122,6 +122,7 @@ impl Remote {
             Error::Invalid(invalid) => Usage(format!("--server: {}", invalid.message)),
             other => Usage(format!("--server {}: {other}", args.server)),
         })?;
+        let http = http.via("cli");
         Ok(Remote { http, server: args.server.clone(), verbose: verbose > 0, json: args.json })
     }
 
@@ -147,8 +148,8 @@ impl Remote {
         // Longer than any wait that a command requests from the server.
         let limit = Duration::from_secs(60);
         let mut sending = pin!(self.http.send_within(limit, method, path, body));
-        let answered = match tokio::time::timeout(NOTICE_AFTER, &mut sending).await {
-            Ok(answered) => answered,
+        let result = match tokio::time::timeout(NOTICE_AFTER, &mut sending).await {
+            Ok(result) => result,
             Err(_) => {
                 // Not for a command that requested the wait.
                 if !path.contains("wait=") {
@@ -158,10 +159,10 @@ impl Remote {
             }
         };
         if self.verbose {
-            let outcome = answered.as_ref().map_or_else(ToString::to_string, |(status, _)| status.to_string());
+            let outcome = result.as_ref().map_or_else(ToString::to_string, |(status, _)| status.to_string());
             eprintln!("{shown} {}{path}: {outcome} in {} ms", self.server, started.elapsed().as_millis());
         }
-        let (status, body) = answered.map_err(|error| self.unreachable(error))?;
+        let (status, body) = result.map_err(|error| self.unreachable(error))?;
         if status.is_success() { Ok(RemoteResponse(body)) } else { Err(self.refused(status, &body)) }
     }
 
@@ -273,10 +274,10 @@ mod tests {
     async fn a_refusal_names_the_field_once() {
         let args = RemoteArgs { server: "http://127.0.0.1:1".into(), token: None, json: false };
         let remote = Remote::new(&args, 0).expect("a valid address");
-        let said = |body: &str| remote.refused(StatusCode::BAD_REQUEST, body.as_bytes()).to_string();
-        assert_eq!(said(r#"{"error":{"code":"x","message":"expected 1","field":"delay"}}"#), "delay: expected 1");
-        assert_eq!(said(r#"{"error":{"code":"x","message":"delay: not so","field":"delay"}}"#), "delay: not so");
-        assert_eq!(said(r#"{"error":{"code":"x","message":"no"}}"#), "no");
-        assert_eq!(said("<html>"), "the server at http://127.0.0.1:1 returned 400 Bad Request");
+        let shown = |body: &str| remote.refused(StatusCode::BAD_REQUEST, body.as_bytes()).to_string();
+        assert_eq!(shown(r#"{"error":{"code":"x","message":"expected 1","field":"delay"}}"#), "delay: expected 1");
+        assert_eq!(shown(r#"{"error":{"code":"x","message":"delay: not so","field":"delay"}}"#), "delay: not so");
+        assert_eq!(shown(r#"{"error":{"code":"x","message":"no"}}"#), "no");
+        assert_eq!(shown("<html>"), "the server at http://127.0.0.1:1 returned 400 Bad Request");
     }
 }

@@ -157,11 +157,11 @@ async fn add(remote: &Remote, args: AddArgs) -> Result<()> {
         overlap: args.overlap.map(schedule::Overlap::from),
         paused: None,
     };
-    let answer = remote.send(Method::PUT, &path(&args.name), &spec).await?;
+    let response = remote.send(Method::PUT, &path(&args.name), &spec).await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let schedule = answer.value()?;
+    let schedule = response.value()?;
     for warning in list(&schedule, "warnings").iter().filter_map(Value::as_str) {
         eprintln!("warning: {warning}");
     }
@@ -169,11 +169,11 @@ async fn add(remote: &Remote, args: AddArgs) -> Result<()> {
 }
 
 async fn list_all(remote: &Remote) -> Result<()> {
-    let answer = remote.get("/v1/schedules").await?;
+    let response = remote.get("/v1/schedules").await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let page = answer.value()?;
+    let page = response.value()?;
     let rows = list(&page, "schedules").iter().map(|schedule| {
         let next = if schedule["paused"] == true { "paused".into() } else { age(schedule, "nextRunAt") };
         let (name, job_type, queue) = (text(schedule, "name"), text(schedule, "type"), text(schedule, "queue"));
@@ -192,11 +192,11 @@ fn when(schedule: &Value) -> String {
 }
 
 async fn show(remote: &Remote, name: &ScheduleName) -> Result<()> {
-    let answer = remote.get(&path(name)).await?;
+    let response = remote.get(&path(name)).await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let schedule = answer.value()?;
+    let schedule = response.value()?;
     let cadence = [
         ("cron", "cron"),
         ("every", "every"),
@@ -214,17 +214,17 @@ async fn show(remote: &Remote, name: &ScheduleName) -> Result<()> {
 }
 
 async fn switch(remote: &Remote, name: &ScheduleName, verb: &str) -> Result<()> {
-    let answer = remote.post(&format!("{}/{verb}", path(name)), &json!({})).await?;
+    let response = remote.post(&format!("{}/{verb}", path(name)), &json!({})).await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let schedule = answer.value()?;
+    let schedule = response.value()?;
     let next = text(&schedule, "nextRunAt");
     Ok(line(if next.is_empty() { format!("{name} is paused") } else { format!("{name} runs next at {next}") })?)
 }
 
 async fn trigger(remote: &Remote, name: &ScheduleName) -> Result<()> {
-    let answer = remote.post(&format!("{}/trigger", path(name)), &json!({})).await?;
-    let shown = if remote.json { answer.text().into_owned() } else { text(&answer.value()?, "id") };
+    let response = remote.post(&format!("{}/trigger", path(name)), &json!({})).await?;
+    let shown = if remote.json { response.text().into_owned() } else { text(&response.value()?, "id") };
     Ok(line(shown)?)
 }

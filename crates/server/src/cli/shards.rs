@@ -92,23 +92,23 @@ async fn status(remote: &Remote, service: Option<ServiceName>) -> Result<()> {
         Some(service) => format!("/v1/shards/{}", convoke::encode(service.as_str())),
         None => "/v1/shards".into(),
     };
-    let answer = remote.get(&path).await?;
+    let response = remote.get(&path).await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let answer = answer.value()?;
-    Ok(line(if service.is_some() { one(&answer) } else { all(&answer) })?)
+    let response = response.value()?;
+    Ok(line(if service.is_some() { one(&response) } else { all(&response) })?)
 }
 
-fn all(answer: &Value) -> String {
-    let (coordinator, listening) = (text(answer, "coordinator"), text(answer, "listening"));
+fn all(response: &Value) -> String {
+    let (coordinator, listening) = (text(response, "coordinator"), text(response, "listening"));
     let listening = match (coordinator.is_empty(), listening.is_empty()) {
         (_, false) => listening,
         (false, true) => format!("on node {coordinator}"),
         (true, true) => "no node listens for shard workers".into(),
     };
     let head = titled(&[("coordinator", coordinator), ("listening", listening)]);
-    let rows = list(answer, "services").iter().map(|service| {
+    let rows = list(response, "services").iter().map(|service| {
         let workers = list(service, "workers");
         let active = workers.iter().filter(|worker| worker["active"] == true).count();
         let mut row = ["service", "maxShardCount", "version", "strategy"].map(|name| text(service, name)).to_vec();

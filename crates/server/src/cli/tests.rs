@@ -43,9 +43,9 @@ fn the_command_line_is_well_formed() {
 #[test]
 fn every_command_says_what_it_does() {
     fn check(command: &clap::Command, path: &str) {
-        assert!(command.get_about().is_some(), "{path} says nothing of itself");
+        assert!(command.get_about().is_some(), "{path} has no help");
         for argument in command.get_arguments().filter(|argument| !argument.is_positional()) {
-            assert!(argument.get_help().is_some(), "{path} --{} says nothing of itself", argument.get_id());
+            assert!(argument.get_help().is_some(), "{path} --{} has no help", argument.get_id());
         }
         for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
             check(inner, &format!("{path} {}", inner.get_name()));
@@ -160,9 +160,12 @@ fn a_wrong_command_line_is_refused_before_anything_is_asked() {
 #[test]
 fn arguments_of_a_job_must_be_json() {
     let read_args = |given| enqueue::read_json("--args", given, 1 << 20);
-    let said = read_args("{\"a\":").expect_err("refused");
-    assert!(said.is::<Usage>() && said.to_string().starts_with("--args: expected JSON, got \"{\\\"a\\\":\""), "{said}");
-    let said = read_args("@/no/such/file").expect_err("refused");
-    assert!(said.is::<Usage>() && said.to_string().starts_with("--args @/no/such/file: "), "{said}");
+    let message = read_args("{\"a\":").expect_err("refused");
+    assert!(
+        message.is::<Usage>() && message.to_string().starts_with("--args: expected JSON, got \"{\\\"a\\\":\""),
+        "{message}"
+    );
+    let message = read_args("@/no/such/file").expect_err("refused");
+    assert!(message.is::<Usage>() && message.to_string().starts_with("--args @/no/such/file: "), "{message}");
     assert_eq!(read_args("{\"a\": 1}").expect("valid").as_str(), "{\"a\": 1}");
 }

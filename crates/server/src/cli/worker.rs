@@ -85,11 +85,11 @@ pub async fn run(args: WorkerArgs, verbose: u8) -> Result<()> {
 }
 
 async fn list_all(remote: &Remote) -> Result<()> {
-    let answer = remote.get("/v1/workers").await?;
+    let response = remote.get("/v1/workers").await?;
     if remote.json {
-        return Ok(line(answer.text())?);
+        return Ok(line(response.text())?);
     }
-    let page = answer.value()?;
+    let page = response.value()?;
     let rows = list(&page, "workers").iter().map(|worker| {
         let queues: Vec<_> = list(worker, "queues").iter().filter_map(|queue| queue.as_str()).collect();
         let running = worker["running"].as_array().map_or_else(|| text(worker, "running"), |all| all.len().to_string());

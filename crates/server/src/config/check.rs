@@ -2,7 +2,7 @@
 
 use convoke::coordinator::check_shards;
 use convoke_core::{Invalid, NodeId};
-use convoke_http::host_and_port;
+use convoke_http::{Site, host_and_port};
 
 use super::{Config, Limits, Schedules};
 
@@ -18,7 +18,9 @@ impl Config {
 
     fn check_http(&self) -> Result<(), Invalid> {
         host_and_port(&self.http.bind).map_err(|message| Invalid::new("http.bind", message))?;
-        self.http.access()?.check()
+        self.http.access()?.check()?;
+        let site = Site { base_path: self.http.base_path.clone(), dashboard: self.dashboard.clone() };
+        site.check()
     }
 
     fn check_node(&self) -> Result<(), Invalid> {
@@ -67,40 +69,40 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_key_and_what_was_expected() {
-        let said = refusal(|config| config.http.public = "all".into());
-        assert_eq!(said, r#"http.public: expected health, metrics or both with a comma between, got "all""#);
-        let said = refusal(|config| config.http.hosts = vec!["a:80".into()]);
-        assert_eq!(said, r#"http.hosts[0]: expected a host name without a port, such as "jobs.internal", got "a:80""#);
-        let said = refusal(|config| config.http.bind = "3000".into());
-        assert_eq!(said, r#"http.bind: expected "host:port" such as "127.0.0.1:3000", got "3000""#);
-        let said = refusal(|config| config.shards.bind = "0.0.0.0:5555".into());
-        assert_eq!(said, r#"shards.bind: expected "tcp://host:port" or "off", got "0.0.0.0:5555""#);
-        let said = refusal(|config| config.mesh.node_ttl = Duration::from_secs(5));
-        assert_eq!(said, r#"mesh.node_ttl: expected more than mesh.heartbeat_interval (5s), got "5s""#);
-        let said = refusal(|config| config.coordinator.election.contention.threshold = f64::NAN);
-        assert_eq!(said, "election.contention.threshold: expected a number above 1, got NaN");
-        let said = refusal(|config| config.coordinator.election.lease_timeout = Duration::from_millis(6_100));
+        let error = refusal(|config| config.http.public = "all".into());
+        assert_eq!(error, r#"http.public: expected health, metrics or both with a comma between, got "all""#);
+        let error = refusal(|config| config.http.hosts = vec!["a:80".into()]);
+        assert_eq!(error, r#"http.hosts[0]: expected a host name without a port, such as "jobs.internal", got "a:80""#);
+        let error = refusal(|config| config.http.bind = "3000".into());
+        assert_eq!(error, r#"http.bind: expected "host:port" such as "127.0.0.1:3000", got "3000""#);
+        let error = refusal(|config| config.shards.bind = "0.0.0.0:5555".into());
+        assert_eq!(error, r#"shards.bind: expected "tcp://host:port" or "off", got "0.0.0.0:5555""#);
+        let error = refusal(|config| config.mesh.node_ttl = Duration::from_secs(5));
+        assert_eq!(error, r#"mesh.node_ttl: expected more than mesh.heartbeat_interval (5s), got "5s""#);
+        let error = refusal(|config| config.coordinator.election.contention.threshold = f64::NAN);
+        assert_eq!(error, "election.contention.threshold: expected a number above 1, got NaN");
+        let error = refusal(|config| config.coordinator.election.lease_timeout = Duration::from_millis(6_100));
         assert_eq!(
-            said,
+            error,
             r#"election.lease_timeout: expected nine tenths of it to be more than heartbeat_interval + heartbeat_jitter (6s), got "6s100ms""#
         );
-        let said = refusal(|config| config.coordinator.election.worker_timeout = Duration::from_secs(6));
-        assert!(said.starts_with("election.worker_timeout: expected more than "), "{said}");
-        let said = refusal(|config| config.coordinator.cluster.lease_duration = Duration::from_secs(11));
-        assert!(said.starts_with("cluster.lease_duration: expected nine tenths"), "{said}");
-        let said = refusal(|config| config.limits.queues_max = 5);
-        assert_eq!(said, "limits.queues_max: expected 10000, which is built in, got 5");
-        let said = refusal(|config| config.node.id = Some(String::new()));
-        assert!(said.starts_with("node.id: expected a name"), "{said}");
+        let error = refusal(|config| config.coordinator.election.worker_timeout = Duration::from_secs(6));
+        assert!(error.starts_with("election.worker_timeout: expected more than "), "{error}");
+        let error = refusal(|config| config.coordinator.cluster.lease_duration = Duration::from_secs(11));
+        assert!(error.starts_with("cluster.lease_duration: expected nine tenths"), "{error}");
+        let error = refusal(|config| config.limits.queues_max = 5);
+        assert_eq!(error, "limits.queues_max: expected 10000, which is built in, got 5");
+        let error = refusal(|config| config.node.id = Some(String::new()));
+        assert!(error.starts_with("node.id: expected a name"), "{error}");
     }
 
     #[test]
     fn the_runtime_s_refusals_come_by_the_names_of_the_configuration() {
-        let said = refusal(|config| config.coordinator.retry.multiplier = 0.5);
-        assert!(said.starts_with("retry.multiplier: expected"), "{said}");
-        let said = refusal(|config| config.coordinator.retry.max_delay = Duration::from_secs(1));
-        assert_eq!(said, "retry.max_delay: expected at least retry.initial_delay");
-        let said = refusal(|config| config.coordinator.worker.stale_after = Duration::from_secs(1));
-        assert!(said.starts_with("worker.stale_after: expected more than worker.heartbeat_interval"), "{said}");
+        let error = refusal(|config| config.coordinator.retry.multiplier = 0.5);
+        assert!(error.starts_with("retry.multiplier: expected"), "{error}");
+        let error = refusal(|config| config.coordinator.retry.max_delay = Duration::from_secs(1));
+        assert_eq!(error, "retry.max_delay: expected at least retry.initial_delay");
+        let error = refusal(|config| config.coordinator.worker.stale_after = Duration::from_secs(1));
+        assert!(error.starts_with("worker.stale_after: expected more than worker.heartbeat_interval"), "{error}");
     }
 }

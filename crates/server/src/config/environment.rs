@@ -89,20 +89,34 @@ fn words(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// Reads `role:token,role:token`.
+/// Reads `role:token,role/name:token,role/name/hidden:token`.
 fn tokens(text: &str) -> Result<Vec<Dict>, String> {
     let roles = || Role::ALL.map(Role::as_str).join(", ");
     let mut tokens = Vec::new();
     // The message does not repeat the text: it is a secret.
     for (index, entry) in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).enumerate() {
         let nth = index + 1;
-        let (role, token) = entry
+        let (bearer, token) = entry
             .split_once(':')
             .ok_or_else(|| format!("expected \"role:token,role:token\", got no colon in entry {nth}"))?;
+        let mut parts = bearer.split('/');
+        let role = parts.next().unwrap_or_default();
         if !Role::ALL.iter().any(|known| known.as_str() == role) {
             return Err(format!("expected a role ({}) before the colon of entry {nth}, got {role:?}", roles()));
         }
-        tokens.push(Dict::from([("role".into(), Value::from(role)), ("token".into(), Value::from(token))]));
+        let mut read = Dict::from([("role".into(), Value::from(role)), ("token".into(), Value::from(token))]);
+        if let Some(name) = parts.next() {
+            read.insert("name".into(), Value::from(name));
+        }
+        match (parts.next(), parts.next()) {
+            (None, _) => {}
+            (Some("hidden"), None) => drop(read.insert("payloads".into(), Value::from("hidden"))),
+            _ => {
+                let expected = "role, role/name or role/name/hidden";
+                return Err(format!("expected {expected} before the colon of entry {nth}, got {bearer:?}"));
+            }
+        }
+        tokens.push(read);
     }
     Ok(tokens)
 }
@@ -167,9 +181,20 @@ mod tests {
 
     #[test]
     fn a_bad_list_of_tokens_is_refused_without_showing_a_token() {
-        for text in ["hush-hush", "root:hush-hush", "admin:a,hush-hush"] {
+        for text in ["hush-hush", "root:hush-hush", "admin:a,hush-hush", "read/a/shown:hush-hush"] {
             let error = tokens(text).expect_err(text);
             assert!(error.contains("expected") && !error.contains("hush-hush"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_token_may_have_a_name_and_hidden_payloads() {
+        let read = tokens("admin:a:b, read/ada l.:c,read/bob/hidden:d").expect("valid");
+        let texts = |token: &Dict| {
+            let text = |key| token.get(key).and_then(Value::as_str).unwrap_or("-").to_owned();
+            ["role", "name", "payloads", "token"].map(text).join(" ")
+        };
+        let read: Vec<String> = read.iter().map(texts).collect();
+        assert_eq!(read, ["admin - - a:b", "read ada l. - c", "read bob hidden d"]);
     }
 }

@@ -7,7 +7,7 @@ use convoke_core::jobs::schedule::{Missed, Overlap};
 use convoke_core::{Invalid, Secret, duration, limits, sections};
 use serde::{Deserialize, Serialize};
 
-use convoke_http::{AccessOptions, Role};
+use convoke_http::{AccessOptions, Role, SESSION_TTL};
 
 sections! {
     Node {
@@ -24,7 +24,12 @@ sections! {
         hosts: Vec<String> = Vec::new(),
         /// Allows listening beyond loopback without tokens.
         insecure: bool = false,
+        /// The path under which a proxy serves this node, such as `/convoke`.
+        base_path: String = String::new(),
         tokens: Vec<Token> = Vec::new(),
+        /// How long a session of a browser lasts.
+        #[serde(with = "duration")]
+        session_ttl: Duration = SESSION_TTL,
     }
     /// Defaults of schedules.
     Schedules {
@@ -45,19 +50,51 @@ sections! {
     }
 }
 
-/// A token with its role. In the environment: `role:token,role:token`.
+/// A token with its role. In the environment: `role:token,role/name:token,role/name/hidden:token`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
     pub token: Secret,
     pub role: Role,
+    /// The name of its bearer in the audit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether its bearer sees arguments, results, errors and logs.
+    #[serde(default, skip_serializing_if = "Payloads::is_default")]
+    pub payloads: Payloads,
+}
+
+/// Whether payloads are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Payloads {
+    #[default]
+    Shown,
+    Hidden,
+}
+
+impl Payloads {
+    fn is_default(&self) -> bool {
+        *self == Payloads::default()
+    }
 }
 
 impl Http {
     /// Returns the access rules of the HTTP API.
     pub fn access(&self) -> Result<AccessOptions, Invalid> {
         let public = self.public.parse().map_err(|message| Invalid::new("http.public", message))?;
-        let tokens = self.tokens.iter().map(|entry| (entry.token.to_string(), entry.role)).collect();
-        Ok(AccessOptions { tokens, public, hosts: self.hosts.clone(), insecure: self.insecure })
+        let tokens = self.tokens.iter().map(|entry| convoke_http::Token {
+            token: entry.token.to_string(),
+            role: entry.role,
+            name: entry.name.clone(),
+            payloads_hidden: entry.payloads == Payloads::Hidden,
+        });
+        Ok(AccessOptions {
+            tokens: tokens.collect(),
+            public,
+            hosts: self.hosts.clone(),
+            insecure: self.insecure,
+            session_ttl: self.session_ttl,
+        })
     }
 }

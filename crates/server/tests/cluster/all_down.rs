@@ -12,11 +12,14 @@ const WAITING: &str = "waiting";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost() {
-    let mut stage = Stage::open().await;
+    kill_all(Stage::open().await).await;
+}
+
+pub async fn kill_all(mut stage: Stage) {
     let ids: Vec<String> = (0..BACKLOG).map(|_| Uuid::now_v7().to_string()).collect();
     let jobs: Vec<Value> =
         ids.iter().map(|id| json!({ "id": id, "type": "plain", "queue": WAITING, "maxRetries": 20 })).collect();
-    stage.fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    stage.fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     ids.iter().for_each(|id| stage.fleet.observations.acknowledged(id, "plain", WAITING));
 
     let all: Vec<usize> = stage.fleet.up().collect();

@@ -22,7 +22,7 @@ async fn nodes_that_beat_stay_and_one_that_died_is_found() {
     let mut events = http.sse("/v1/events?types=node").await.expect("a stream");
 
     let mut beats = ["node-2", "node-3"].map(|id| (id, BTreeSet::new()));
-    // The leader looks for dead nodes more often than once in two heartbeats.
+    // The leader searches for dead nodes more often than once in two heartbeats.
     while beats.iter().any(|(_, beats)| beats.len() < 20) {
         for (id, beats) in &mut beats {
             let node = http.read(&format!("/v1/nodes/{id}")).await;

@@ -19,14 +19,14 @@ async fn a_run_has_its_whole_timeout_and_no_more() {
         let enqueue = async |queue: &str, timeout: &str| {
             let job = json!({ "type": "held", "queue": queue, "timeout": timeout, "maxRetries": 0 });
             let jobs: Vec<Value> = vec![job; JOBS];
-            fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+            fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
         };
         let worker = fleet.bus_worker("in-time", "in-time", JOBS).await;
         enqueue("in-time", "60s").await;
         wait_for_value("runs in time", json!(JOBS), || counts("in-time", "running")).await;
         let late = fleet.bus_worker("late", "late", JOBS).await;
         enqueue("late", "1s").await;
-        // By then the leader has looked at the others again and again.
+        // By then the leader has checked the others many times.
         wait_for_value("runs that took too long", json!(JOBS), || counts("late", "timedOut")).await;
         assert_eq!(counts("in-time", "running").await, json!(JOBS));
         worker.release_all();

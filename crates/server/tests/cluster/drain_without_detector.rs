@@ -1,4 +1,4 @@
-//! SIGTERM while nobody looks for orphans: what a node owned is another's before it is gone, by the handoff alone.
+//! SIGTERM while no leader searches for orphans: runs of a node have another owner before it is gone, by the handoff alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,5 +52,5 @@ async fn every_run_has_a_live_owner_before_the_node_is_gone_and_none_runs_twice(
 
 async fn enqueue(fleet: &Fleet, queue: &str, count: usize) {
     let jobs = vec![json!({ "type": "held", "queue": queue }); count];
-    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
 }

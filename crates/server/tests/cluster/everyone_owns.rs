@@ -16,7 +16,7 @@ async fn each_node_owns_runs_and_followers_record_while_the_leader_is_stopped() 
     let chronicler = fleet.chronicler().await;
     let worker = fleet.bus_worker("bus", "bus", 2 * RUNS).await;
     let jobs = vec![json!({ "type": "held", "queue": "bus" }); RUNS];
-    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     let rows = eventually("runs that all nodes own", || async {
         let rows = chronicler.rows().await;
         let owners: BTreeSet<&str> = rows.values().filter_map(|row| row.owned_by()).collect();
@@ -38,7 +38,7 @@ async fn each_node_owns_runs_and_followers_record_while_the_leader_is_stopped() 
     })
     .await;
     for index in fleet.up() {
-        let cluster = fleet.member(index).cluster().await.expect("an answer");
+        let cluster = fleet.member(index).cluster().await.expect("a response");
         assert_eq!(cluster["leader"], id.as_str(), "nobody else led");
     }
 

@@ -6,7 +6,10 @@ use super::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_runs_find_another_owner_and_a_new_node_takes_its_place() {
-    let mut stage = Stage::open().await;
+    kill_follower(Stage::open().await).await;
+}
+
+pub async fn kill_follower(mut stage: Stage) {
     let leader = stage.fleet.leader().await;
     let follower = stage.another_than(&[leader]);
     let id = stage.fleet.member(follower).id.clone();

@@ -33,7 +33,7 @@ async fn a_channel_that_is_none_holds_up_no_other_queue() {
     worker.release_all();
     let job = |queue: &str| json!({ "type": "plain", "queue": queue });
     let jobs = [vec![job("wrong")], vec![job("right"); JOBS]].concat();
-    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     completed(&fleet, "right", JOBS).await;
     fleet.ask_bus::<()>(&["DEL", &channel]).await;
     drop(idle);
@@ -42,24 +42,24 @@ async fn a_channel_that_is_none_holds_up_no_other_queue() {
     completed(&fleet, "wrong", 1).await;
 }
 
-/// A bell may be lost, and some workers know none. What they said in time counts, should it be read only when time is up.
+/// A bell may be lost, and some workers send none. A status that was published in time counts, even if it is read after the timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_that_nobody_rang_for_comes_before_the_timeout_and_any_other_word_does_not() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
-    for (queue, word, expected) in [("ends", "completed", "completed"), ("goes-on", "progress", "timedOut")] {
+    for (queue, kind, expected) in [("ends", "completed", "completed"), ("goes-on", "progress", "timedOut")] {
         let worker = fleet.bus_worker(queue, queue, 1).await;
         let job = json!({ "type": "plain", "queue": queue, "timeout": "3s", "maxRetries": 0 });
-        let job = fleet.any().post("/v1/jobs", job).await.expect("an answer").expect(201);
+        let job = fleet.any().post("/v1/jobs", job).await.expect("a response").expect(201);
         let path = format!("/v1/jobs/{}", job["id"].as_str().expect("an id"));
         let status = || async { fleet.any().read(&path).await["status"].clone() };
         wait_for_value("the job", json!("running"), status).await;
-        worker.publish_status_quietly(word).await;
+        worker.publish_status_quietly(kind).await;
         eventually("an end", || async { (status().await != json!("running")).then_some(()) }).await;
-        assert_eq!(status().await, json!(expected), "after {word}");
+        assert_eq!(status().await, json!(expected), "after {kind}");
     }
 }
 
-/// What nobody can read is set aside and counted by the kind of channel it came by, whatever the prefix is.
+/// A message that cannot be read is set aside and counted by the kind of its channel, whatever the prefix is.
 #[tokio::test(flavor = "multi_thread")]
 async fn nonsense_is_counted_by_the_kind_of_its_channel() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
@@ -82,7 +82,7 @@ async fn who_only_reads_its_queue_is_given_every_job_and_is_listed() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
     let reader = fleet.bus_reader("reader-1", "read").await;
     let jobs = vec![json!({ "type": "plain", "queue": "read" }); JOBS];
-    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     let shown = eventually("that it is listed", || async {
         let workers = fleet.any().read("/v1/workers").await;
         workers["workers"].as_array()?.iter().find(|worker| worker["workerId"] == "reader-1").cloned()
@@ -104,11 +104,11 @@ async fn a_cancellation_is_also_on_a_queue_of_the_topics_name() {
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
     let worker = fleet.bus_worker("holder", "held", 1).await;
     let job = json!({ "type": "plain", "queue": "held" });
-    let job = fleet.any().post("/v1/jobs", job).await.expect("an answer").expect(201);
+    let job = fleet.any().post("/v1/jobs", job).await.expect("a response").expect(201);
     let id = job["id"].as_str().expect("an id").to_owned();
     let execution = eventually("a run", || async { worker.held().keys().next().cloned() }).await;
     let cancel = format!("/v1/jobs/{id}/cancel");
-    fleet.any().post(&cancel, json!({ "reason": "enough" })).await.expect("an answer").expect(200);
+    fleet.any().post(&cancel, json!({ "reason": "enough" })).await.expect("a response").expect(200);
     let channel = format!("{}.job.cancel", fleet.prefix());
     let kept: Vec<(String, Vec<String>)> = eventually("the cancellation", || async {
         let kept: Vec<(String, Vec<String>)> = fleet.ask_bus(&["XRANGE", &channel, "-", "+"]).await;
@@ -145,7 +145,7 @@ async fn nodes_that_write_as_orchestrix_does_and_nodes_that_do_not_take_runs_ove
         let queue = format!("held-{index}");
         let worker = fleet.bus_worker(&queue, &queue, 10).await;
         let jobs = vec![json!({ "type": "plain", "queue": queue }); 10];
-        fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+        fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
         eventually("all runs", || async { (worker.held().len() == 10).then_some(()) }).await;
         assert!(fleet.terminate(index).await.success(), "it hands its runs over");
         worker.release_all();
@@ -162,7 +162,7 @@ async fn acknowledge_all(fleet: &Fleet) -> String {
     worker.only_ack();
     worker.release_all();
     let jobs = vec![json!({ "type": "plain", "queue": "plain" }); JOBS];
-    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     completed(fleet, "plain", JOBS).await;
     format!("{}.job.dispatch.plain", fleet.prefix())
 }

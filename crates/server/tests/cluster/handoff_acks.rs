@@ -1,6 +1,6 @@
-//! A node that leaves, and what it hears of the runs that it offers: the four branches, on the wire.
+//! A node that leaves, and the acknowledgements of the runs that it offers: the four branches, on the wire.
 //!
-//! The only other node is a puppet, so that each acknowledgement is given, late or missing as the test says.
+//! The only other node is a puppet, so that the test decides whether each acknowledgement is sent, late or missing.
 
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// One node that owns runs which do not end, and a puppet that takes what `takes` says.
+    /// One node that owns runs which do not end, and a puppet that takes what `takes` selects.
     async fn open(settings: &[(&str, &str)], takes: impl Fn(&Value) -> bool + Send + Sync + 'static) -> Scene {
         let builder = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1);
         let mut fleet = settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value)).start().await;
@@ -33,13 +33,17 @@ impl Scene {
                 .any()
                 .post("/v1/jobs", json!({ "type": "hold", "queue": "held" }))
                 .await
-                .expect("an answer")
+                .expect("a response")
                 .expect(201);
         }
-        eventually("runs that the node owns", || async {
+        // Owned from the dispatch on; one that no worker had taken would not be handed over but given back.
+        eventually("runs that the node owns and its worker has", || async {
             let rows = chronicler.rows().await;
             let owned = rows.values().filter(|row| row.in_flight() && row.owned_by() == Some(LEAVING)).count();
-            (owned == RUNS).then_some(())
+            let page = fleet.any().get("/v1/jobs?queue=held").await.expect("an answer").expect(200);
+            let jobs = page["jobs"].as_array().expect("a list");
+            let held = jobs.iter().filter(|job| !job["workerId"].is_null()).count();
+            (owned == RUNS && held == RUNS).then_some(())
         })
         .await;
         let puppet = fleet.puppet(OTHER, takes).await;
@@ -89,7 +93,7 @@ async fn c_what_is_never_acknowledged_is_left_as_an_orphan_and_it_says_so() {
     assert_eq!(scene.terminate().await.code(), Some(1));
     scene.assert_owned(LEAVING, Ownership::OrphanPending).await;
     assert_eq!(scene.tries_max(), 4, "offered once and then as often again as is set by default");
-    // Whoever leads next finds them.
+    // The next leader finds them.
     let next = scene.fleet.join("node-2").await;
     drop(scene.puppet);
     eventually("a node that takes the orphans", || async {

@@ -20,8 +20,8 @@ async fn it_costs_the_leader_neither_its_term_nor_its_health() {
         let http = http.clone();
         flood.spawn(async move {
             loop {
-                let answer = http.get("/health").await.expect("an answer");
-                assert_eq!(answer.status, 200, "{}", answer.text());
+                let response = http.get("/health").await.expect("a response");
+                assert_eq!(response.status, 200, "{}", response.text());
             }
         });
     }
@@ -32,6 +32,6 @@ async fn it_costs_the_leader_neither_its_term_nor_its_health() {
     })
     .await;
     assert_eq!((&after["leader"], &after["epoch"]), (&before["leader"], &before["epoch"]));
-    let answered = flood.try_join_next().map(|ended| ended.map_err(|error| error.to_string()));
-    assert!(answered.is_none(), "a request failed: {answered:?}");
+    let ended = flood.try_join_next().map(|ended| ended.map_err(|error| error.to_string()));
+    assert!(ended.is_none(), "a request failed: {ended:?}");
 }

@@ -4,7 +4,10 @@ use super::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_leads_and_the_killed_one_comes_back_as_a_follower() {
-    let mut stage = Stage::open().await;
+    kill_leader(Stage::open().await).await;
+}
+
+pub async fn kill_leader(mut stage: Stage) {
     let leader = stage.fleet.leader().await;
     let before = stage.epoch(leader).await;
     let killed = std::time::Instant::now();

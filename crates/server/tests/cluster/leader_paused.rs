@@ -4,13 +4,16 @@ use convoke_testkit::process::eventually;
 
 use super::stage::Stage;
 
-/// With this it does not notice that its time is up, as a process would that was paused between the look at its clock and the
+/// With this it does not notice that its term is over, as a process that was paused between the check of its clock and the
 /// write. No check of "am I still the leader?" can catch that; the fence must.
-const OVERSTAYS: (&str, &str) = ("failpoint", "overstay");
+pub const OVERSTAYS: (&str, &str) = ("failpoint", "overstay");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_late_writes_are_refused_and_counted_and_it_follows() {
-    let mut stage = Stage::open_with(&[OVERSTAYS]).await;
+    pause_leader(Stage::open_with(&[OVERSTAYS]).await).await;
+}
+
+pub async fn pause_leader(mut stage: Stage) {
     let paused = stage.fleet.leader().await;
     let before = stage.epoch(paused).await;
     let http = stage.fleet.member(paused).http().clone();

@@ -1,4 +1,4 @@
-//! What an operator reads in the logs of a cluster when a backend goes away or the leader dies, counted line by line.
+//! The log lines of a cluster if a backend is unavailable or the leader dies, counted line by line.
 
 use convoke_testkit::process::{Fleet, eventually, wait_for_value};
 use serde_json::Value;
@@ -10,8 +10,8 @@ async fn fleet() -> Fleet {
 
 /// The lines that a node has logged so far.
 fn logged(fleet: &Fleet, index: usize) -> Vec<Value> {
-    let said = fleet.member(index).printed();
-    said.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
+    let printed = fleet.member(index).printed();
+    printed.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
 }
 
 fn with_message(lines: &[Value], message: &str) -> Vec<Value> {
@@ -23,18 +23,18 @@ async fn a_bus_that_goes_away_and_comes_back_is_two_lines_of_every_node() {
     let mut fleet = fleet().await;
     let nodes: Vec<usize> = fleet.up().collect();
     let before: Vec<usize> = nodes.iter().map(|index| logged(&fleet, *index).len()).collect();
-    fleet.redis.kill().await;
+    fleet.redis().kill().await;
     for index in &nodes {
-        eventually("a line that says that the bus is away", || async {
+        eventually("a line that reports the bus as unavailable", || async {
             (!with_message(&logged(&fleet, *index), "backend unavailable").is_empty()).then_some(())
         })
         .await;
     }
     // How long it is away is the fault itself: every duty of every node fails many times.
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
-    fleet.redis.restart().await;
+    fleet.redis().restart().await;
     for index in &nodes {
-        eventually("a line that says that the bus is back", || async {
+        eventually("a line that reports the bus as available again", || async {
             (!with_message(&logged(&fleet, *index), "backend available again").is_empty()).then_some(())
         })
         .await;

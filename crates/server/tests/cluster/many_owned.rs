@@ -1,4 +1,4 @@
-//! What a node costs does not grow with what it owns: ten thousand runs take the tasks, threads and connections of a hundred.
+//! The cost of a node does not grow with its runs: ten thousand take the tasks, threads and connections of a hundred.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 const FEW: usize = 100;
 const MANY: usize = 10_000;
 const BATCH: usize = 900;
-/// What a runtime has more at one moment than at another: threads that it keeps for a while, tasks that are about to end.
+/// The variation of a runtime: threads that it keeps for a while, tasks that are about to end.
 /// Far fewer than one for each hundred runs.
 const SLACK: usize = 30;
 
@@ -33,7 +33,7 @@ async fn ten_thousand_runs_need_no_more_threads_and_connections_than_a_hundred()
     assert_eq!(many.redis, few.redis, "connections to the bus");
     assert_eq!(many.postgres, few.postgres, "connections to the store");
     assert!(many.threads <= few.threads + SLACK, "threads: {few:?}, {many:?}");
-    // And each of them is heard.
+    // And the end of each is received.
     worker.release_all();
     eventually("the ends of all", || async {
         let queue = fleet.any().read("/v1/queues/bus").await;
@@ -54,10 +54,10 @@ async fn owning(fleet: &Fleet, worker: &BusWorker, count: usize) -> Footprint {
 
 async fn enqueue(fleet: &Fleet, count: usize) {
     let jobs = vec![json!({ "type": "held", "queue": "bus" }); count];
-    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
 }
 
-/// Threads say nothing of tasks, and no process shows its tasks: this node has a runtime of its own, in this process.
+/// Threads do not show tasks, and no process shows its tasks: this node has a runtime of its own, in this process.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_runs_need_no_more_tasks_than_a_hundred() {
     let (redis, postgres) = tokio::join!(RedisServer::start(), Postgres::start(Durability::Fast));
@@ -90,7 +90,7 @@ async fn ten_thousand_runs_need_no_more_tasks_than_a_hundred() {
 async fn tasks_owning(runtime: &tokio::runtime::Runtime, coordinator: &Coordinator, count: usize) -> usize {
     let queue = QueueName::new("bus").expect("a name");
     let running = async || {
-        let queue = coordinator.store().queue(&queue).await.expect("the store answers");
+        let queue = coordinator.store().queue(&queue).await.expect("the store responds");
         queue.map_or(0, |queue| queue.counts.get(Status::Running)) as usize
     };
     let mut left = count - running().await;
@@ -101,7 +101,7 @@ async fn tasks_owning(runtime: &tokio::runtime::Runtime, coordinator: &Coordinat
         // By its own runtime, as a request would be.
         let coordinator = coordinator.clone();
         let enqueued = runtime.spawn(async move { coordinator.enqueue_batch(specs).await });
-        enqueued.await.expect("it answers").expect("they are taken");
+        enqueued.await.expect("it responds").expect("they are accepted");
     }
     eventually("that so many run", || async { (running().await == count).then_some(()) }).await;
     runtime.metrics().num_alive_tasks()

@@ -17,7 +17,10 @@ async fn a_follower_leaves_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_resigns_first_and_leaves_nothing_behind() {
-    let mut stage = Stage::open().await;
+    drain_leader(Stage::open().await).await;
+}
+
+pub async fn drain_leader(mut stage: Stage) {
     let leaving = stage.fleet.leader().await;
     let before = stage.epoch(leaving).await;
     drain(&mut stage, leaving).await;
@@ -40,7 +43,7 @@ async fn any_node_can_be_drained_through_any_node() {
         assert_eq!(stage.fleet.gone(leaving).await.code(), Some(0), "everything found another owner");
         owns_nothing(&stage, &id).await;
         let again = stage.fleet.member(asked).http().post(&format!("/v1/nodes/{id}/drain"), json!({})).await;
-        let again = again.expect("an answer");
+        let again = again.expect("a response");
         assert!(again.status == 409 && again.text().contains("left at"), "{}", again.text());
         stage.traffic.flows(60).await;
         stage.fleet.restart(leaving).await;
@@ -53,18 +56,28 @@ async fn any_node_can_be_drained_through_any_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn another_node_leads_long_before_it_would_read_the_lease_by_itself() {
+    let builder = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2);
+    let builder = builder.set("cluster.lease_duration", "1h").set("cluster.renew_interval", "15m");
+    let mut fleet = builder.start().await;
+    let leaving = fleet.leader().await;
+    assert_eq!(fleet.terminate(leaving).await.code(), Some(0));
+    assert_ne!(fleet.leader().await, leaving);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_can_be_drained_through_itself() {
     let mut fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(2).start().await;
     let leader = fleet.leader().await;
     let http = fleet.member(leader).http().clone();
     let id = fleet.member(leader).id.clone();
-    let answer = http.post(&format!("/v1/nodes/{id}/drain"), json!({})).await.expect("an answer");
-    assert_eq!((answer.status, &answer.json()["state"]), (202, &json!("draining")), "{}", answer.text());
+    let response = http.post(&format!("/v1/nodes/{id}/drain"), json!({})).await.expect("a response");
+    assert_eq!((response.status, &response.json()["state"]), (202, &json!("draining")), "{}", response.text());
     assert_eq!(fleet.gone(leader).await.code(), Some(0));
     assert_ne!(fleet.leader().await, leader);
 }
 
-/// Terminates a node, looks at what is in its name once it is gone, and starts it again.
+/// Terminates a node, checks that it owns nothing once it is gone, and starts it again.
 async fn drain(stage: &mut Stage, leaving: usize) {
     let id = stage.fleet.member(leaving).id.clone();
     let status = stage.fleet.terminate(leaving).await;

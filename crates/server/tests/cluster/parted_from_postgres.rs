@@ -4,7 +4,10 @@ use super::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_without_the_store_gives_way() {
-    let stage = Stage::open().await;
+    part_leader(Stage::open().await).await;
+}
+
+pub async fn part_leader(stage: Stage) {
     let parted = stage.fleet.leader().await;
     let others = stage.others(parted);
     stage.fleet.member(parted).postgres.cut();
@@ -16,10 +19,13 @@ async fn a_leader_without_the_store_gives_way() {
     stage.close().await;
 }
 
-/// Its connections stay and say nothing, which is harder to notice than a reset; what it wrote meanwhile arrives late.
+/// Its connections stay open without traffic, which is harder to detect than a reset; its writes of that time arrive late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_whose_writes_come_late_spoils_nothing() {
-    let stage = Stage::open().await;
+    freeze_follower(Stage::open().await).await;
+}
+
+pub async fn freeze_follower(stage: Stage) {
     let leader = stage.fleet.leader().await;
     let parted = stage.another_than(&[leader]);
     stage.fleet.member(parted).postgres.freeze();

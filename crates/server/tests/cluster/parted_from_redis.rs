@@ -15,7 +15,7 @@ async fn a_leader_without_the_bus_gives_way() {
     stage.close().await;
 }
 
-/// Its connections stay and say nothing, which is harder to notice than a reset.
+/// Its connections stay open without traffic, which is harder to detect than a reset.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_hears_nothing_holds_up_nobody() {
     let stage = Stage::open().await;

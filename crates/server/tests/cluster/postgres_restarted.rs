@@ -4,7 +4,10 @@ use super::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_is_there_and_ends() {
-    let mut stage = Stage::open_durable().await;
+    restart_postgres(Stage::open_durable().await).await;
+}
+
+pub async fn restart_postgres(mut stage: Stage) {
     stage.fleet.postgres.restart_immediate().await;
     stage.traffic.flows(60).await;
     stage.fleet.postgres.restart_immediate().await;

@@ -13,12 +13,12 @@ const JOBS: usize = LIMIT + 10;
 async fn a_new_leader_grants_no_more_than_the_dead_one_left() {
     let mut fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).start().await;
     let limits = json!({ "rateLimit": { "limit": LIMIT, "per": format!("{PER_MS}ms") } });
-    fleet.any().send("PATCH", "/v1/queues/slow", Some(limits)).await.expect("an answer").expect(200);
+    fleet.any().send("PATCH", "/v1/queues/slow", Some(limits)).await.expect("a response").expect(200);
     let leader = fleet.leader().await;
     let home = fleet.follower().await;
     fleet.start_worker(home, Plan::new("swift", "slow", |_| Handling::Complete(Value::Null)).concurrency(100)).await;
     let jobs = vec![json!({ "type": "plain", "queue": "slow", "maxRetries": 5 }); JOBS];
-    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    fleet.any().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     let completed = async |fleet: &Fleet, home: usize| {
         let queue = fleet.member(home).http().read("/v1/queues/slow").await;
         queue["counts"]["completed"].as_u64().unwrap_or(0) as usize

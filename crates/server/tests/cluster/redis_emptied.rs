@@ -5,7 +5,7 @@ use super::stage::Stage;
 #[tokio::test(flavor = "multi_thread")]
 async fn every_job_still_ends() {
     let mut stage = Stage::open().await;
-    stage.fleet.redis.restart_empty().await;
+    stage.fleet.redis().restart_empty().await;
     stage.traffic.flows(60).await;
     stage.close().await;
 }
@@ -14,10 +14,10 @@ async fn every_job_still_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_job_still_ends_when_it_was_away_for_a_while() {
     let mut stage = Stage::open().await;
-    stage.fleet.redis.kill().await;
+    stage.fleet.redis().kill().await;
     // How long it is away is the fault itself.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    stage.fleet.redis.restart_empty().await;
+    stage.fleet.redis().restart_empty().await;
     stage.traffic.flows(60).await;
     stage.close().await;
 }

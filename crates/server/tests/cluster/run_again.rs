@@ -21,7 +21,7 @@ impl Jobs {
         for _ in 0..JOBS {
             // One by one, so that the nodes compete for each.
             let job = json!({ "type": "held", "queue": QUEUE });
-            let job = jobs.fleet.any().post("/v1/jobs", job).await.expect("an answer").expect(201);
+            let job = jobs.fleet.any().post("/v1/jobs", job).await.expect("a response").expect(201);
             jobs.ids.push(job["id"].as_str().expect("an id").to_owned());
             jobs.running(1).await;
         }
@@ -68,8 +68,8 @@ async fn a_job_that_was_cancelled_through_the_other_node_and_retried_ends() {
         let id = job["id"].as_str().expect("an id");
         let other = (0..2).find(|node| job["ownerNode"] != jobs.fleet.member(*node).id).expect("two nodes");
         let other = jobs.fleet.member(other).http();
-        other.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.expect("an answer").expect(200);
-        other.post(&format!("/v1/jobs/{id}/retry"), json!({})).await.expect("an answer").expect(200);
+        other.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.expect("a response").expect(200);
+        other.post(&format!("/v1/jobs/{id}/retry"), json!({})).await.expect("a response").expect(200);
         jobs.running_one(id, 2).await;
     }
     let after = jobs.running(2).await;

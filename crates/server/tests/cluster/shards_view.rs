@@ -6,6 +6,12 @@ use convoke_testkit::process::{Cli, Fleet, Launch, Program, eventually};
 async fn every_node_shows_the_shards_that_the_leader_coordinates() {
     let binary = env!("CARGO_BIN_EXE_convoke");
     let fleet = Fleet::builder(binary).size(2).args(["--shards", "tcp://127.0.0.1:0"]).start().await;
+    shown_by_every_node(&fleet).await;
+}
+
+/// Of a fleet of two that coordinates shards.
+pub async fn shown_by_every_node(fleet: &Fleet) {
+    let binary = env!("CARGO_BIN_EXE_convoke");
     let (leader, follower) = (fleet.leader().await, fleet.follower().await);
     let (leader, follower) = (fleet.member(leader), fleet.member(follower));
     let address = eventually("the shard socket", || async {
@@ -22,17 +28,17 @@ async fn every_node_shows_the_shards_that_the_leader_coordinates() {
         directory: directory.path().to_owned(),
     });
     let shown = eventually("all shards, shown by the leader", || async {
-        let answer = leader.http().get("/v1/shards/orders").await.ok()?;
-        let service = (answer.status == 200).then(|| answer.json())?;
+        let response = leader.http().get("/v1/shards/orders").await.ok()?;
+        let service = (response.status == 200).then(|| response.json())?;
         (service["workers"][0]["shards"].as_array()?.len() == 4).then_some(service)
     })
     .await;
-    let relayed = follower.http().get("/v1/shards/orders").await.expect("an answer").expect(200);
+    let relayed = follower.http().get("/v1/shards/orders").await.expect("a response").expect(200);
     assert_eq!(relayed["workers"][0]["shards"], shown["workers"][0]["shards"], "{relayed}");
     assert_eq!(relayed["version"], shown["version"], "{relayed}");
     let all = follower.http().read("/v1/shards").await;
     assert_eq!((&all["coordinator"], &all["services"][0]["service"]), (&leader.id.clone().into(), &"orders".into()));
-    assert_eq!(follower.http().get("/v1/shards/unknown").await.expect("an answer").status, 404);
+    assert_eq!(follower.http().get("/v1/shards/unknown").await.expect("a response").status, 404);
     let server = Some(follower.http().url());
     let cli = Cli { binary: binary.into(), directory: directory.path().to_owned(), server, env: Vec::new() };
     let status = cli.run(["shards", "status", "orders"]).await;

@@ -1,4 +1,4 @@
-//! What every scenario begins with: a cluster at work, whose store keeps a chronicle.
+//! The start of every scenario: a cluster with work, whose store keeps a chronicle.
 
 use convoke_testkit::process::{Chronicler, Fleet, FleetBuilder};
 use serde_json::json;
@@ -18,7 +18,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Three nodes, four workers that begin at different ones, jobs of every kind, a schedule that ticks. Answers once all
+    /// Three nodes, four workers that begin at different ones, jobs of every kind, a schedule that ticks. Returns once all
     /// of that flows.
     pub async fn open() -> Stage {
         Stage::open_with(&[]).await
@@ -35,6 +35,17 @@ impl Stage {
         Stage::start(settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value))).await
     }
 
+    /// The same, with PostgreSQL as the bus.
+    pub async fn open_on_postgres_alone(settings: &[(&str, &str)]) -> Stage {
+        let builder = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).on_postgres_alone();
+        Stage::start(settings.iter().fold(builder, |builder, (key, value)| builder.set(key, value))).await
+    }
+
+    /// The same, and its commits are on the disk.
+    pub async fn open_durable_on_postgres_alone() -> Stage {
+        Stage::start(Fleet::builder(env!("CARGO_BIN_EXE_convoke")).on_postgres_alone().durable()).await
+    }
+
     async fn start(builder: FleetBuilder) -> Stage {
         let mut fleet = builder.start().await;
         let chronicler = fleet.chronicler().await;
@@ -47,7 +58,7 @@ impl Stage {
         let schedule = json!({ "type": "tick", "queue": TICKS, "every": format!("{EVERY_MS}ms"), "missed": "all",
                                "overlap": "allow", "maxRetries": 20 });
         let put = fleet.any().send("PUT", &format!("/v1/schedules/{SCHEDULE}"), Some(schedule)).await;
-        assert!(put.expect("an answer").status < 300);
+        assert!(put.expect("a response").status < 300);
         let traffic = Traffic::start(&fleet.homes(0), &fleet.observations);
         traffic.flows(60).await;
         Stage { fleet, traffic, chronicler }
@@ -63,7 +74,7 @@ impl Stage {
         self.fleet.up().filter(|other| *other != index).collect()
     }
 
-    /// The epoch that a node says is the present one.
+    /// Returns the current epoch, as a node shows it.
     pub async fn epoch(&self, index: usize) -> u64 {
         let cluster = self.fleet.member(index).http().read("/v1/cluster").await;
         cluster["epoch"].as_u64().expect("an epoch")

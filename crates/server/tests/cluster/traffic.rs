@@ -1,6 +1,6 @@
 //! Work that goes on whatever happens: clients that enqueue and cancel by any node, and what their jobs are like.
 //!
-//! A client behaves as it must: what got no answer is sent again, with the same ids, to the next node. So every job that
+//! A client behaves as it must: a request without a response is sent again, with the same ids, to the next node. So every job that
 //! exists was acknowledged in the end. Clients do not run far ahead of the workers, so that the end is drained in seconds.
 
 use std::sync::Arc;
@@ -23,10 +23,10 @@ const BATCH: usize = 5;
 const OPEN_MAX: u64 = 60;
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// A node that is paused refuses nobody: after this a client goes to the next.
-const ANSWER_WAIT: Duration = Duration::from_secs(3);
+/// A paused node refuses no connection: after this a client tries the next.
+const RESPONSE_WAIT: Duration = Duration::from_secs(3);
 
-/// What a job is like, by its type, and how it may end. A run can be lost by any fault, which counts as an attempt: with
+/// The behaviour of a job, by its type, and how it may end. A run can be lost by any fault, which counts as an attempt: with
 /// no retries left that is a failure.
 pub const KINDS: [Kind; 7] = [
     Kind { name: "plain", share: 10, retries: 20, timeout: None, ends: &["completed"] },
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// A worker that does with each job what its type says.
+/// A worker that handles each job by its type.
 pub fn plan(id: &str) -> Plan {
     Plan::new(id, QUEUE, |job| {
         let first = job["attempt"] == 1;
@@ -70,8 +70,8 @@ pub fn plan(id: &str) -> Plan {
             "slow" => Handling::CompleteAfter(Duration::from_millis(60), json!({ "slow": true })),
             "flaky" if first => Handling::Fail("as planned".into()),
             "chatty" => {
-                let said = vec![RunNote::Log("half way".into()), RunNote::Progress(50)];
-                Handling::Report(said, Box::new(Handling::CompleteAfter(Duration::from_millis(20), json!("said"))))
+                let notes = vec![RunNote::Log("half way".into()), RunNote::Progress(50)];
+                Handling::Report(notes, Box::new(Handling::CompleteAfter(Duration::from_millis(20), json!("logged"))))
             }
             "doomed" if first => Handling::Fail("as planned".into()),
             "doomed" => Handling::FailForGood("for good, as planned".into()),
@@ -142,7 +142,7 @@ impl Client {
         self.stop.load(Ordering::Relaxed) && self.observations.entries().acknowledged.len() >= JOBS_MIN.get()
     }
 
-    /// Looks how much is under way.
+    /// Counts the open jobs.
     async fn watch(self) {
         while !self.over() {
             let counts = self.ask("GET", &format!("/v1/queues/{QUEUE}"), None).await.json()["counts"].take();
@@ -184,18 +184,18 @@ impl Client {
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         while let Some(cancelled) = cancelling.join_next().await {
-            cancelled.expect("a cancellation is answered");
+            cancelled.expect("a cancellation returns");
         }
     }
 
-    /// Asks one node after the other until one answers.
+    /// Sends the request to one node after the other until one responds.
     async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> HttpResponse {
         loop {
             for home in &self.homes {
-                let asked = tokio::time::timeout(ANSWER_WAIT, home.send(method, path, body.clone())).await;
+                let asked = tokio::time::timeout(RESPONSE_WAIT, home.send(method, path, body.clone())).await;
                 match asked {
                     // The queue is not there before its first job.
-                    Ok(Ok(answer)) if answer.status != 503 => return answer,
+                    Ok(Ok(response)) if response.status != 503 => return response,
                     _ => tokio::time::sleep(RETRY_PAUSE).await,
                 }
             }

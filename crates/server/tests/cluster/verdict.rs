@@ -1,4 +1,4 @@
-//! What every scenario ends with: work is let run out, and everything that was promised is checked.
+//! The end of every scenario: all work ends, and every promise is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ impl Stage {
         traffic.end().await;
         let (schedule, until) = ticked(&fleet).await;
         let paused = format!("/v1/schedules/{SCHEDULE}/pause");
-        let paused = fleet.any().post(&paused, serde_json::json!({})).await.expect("an answer");
+        let paused = fleet.any().post(&paused, serde_json::json!({})).await.expect("a response");
         assert_eq!(paused.status, 200, "{}", paused.text());
         wait_for_value("jobs that are not over", Vec::new(), || open_jobs(fleet.any())).await;
 
@@ -58,7 +58,7 @@ async fn assert_owners_live(fleet: &Fleet, chronicler: &convoke_testkit::process
     .await;
 }
 
-/// What has not ended, a line each, so that a job that never does says where it is stuck.
+/// The jobs that have not ended, a line each, so that the failure shows where one is stuck.
 async fn open_jobs(http: &Http) -> Vec<String> {
     const LIVE: [&str; 4] = ["pending", "scheduled", "dispatched", "running"];
     let mut open = Vec::new();
@@ -68,7 +68,7 @@ async fn open_jobs(http: &Http) -> Vec<String> {
             open.push(shown.map(|field| job[field].to_string()).join(" "));
         }
     }
-    // One that was given back between two of the lists is in neither. Counts are of one moment.
+    // A job that was released between two of the lists is in neither. Counts are of one moment.
     let queues = http.read("/v1/queues").await;
     for queue in queues["queues"].as_array().expect("queues") {
         let live = LIVE.map(|status| queue["counts"][status].as_u64().unwrap_or_default());
@@ -121,9 +121,9 @@ async fn assert_logs(fleet: &Fleet, seen: &Seen) {
     let talkative = seen.jobs.iter().filter(|(_, job)| job.job_type == "chatty").take(LOGS_READ);
     let reports = fleet.observations.entries().reports;
     for (id, job) in talkative {
-        let answer = fleet.any().read(&format!("/v1/jobs/{id}/logs")).await;
-        let logs = answer["logs"].as_array().expect("logs");
-        let said: Vec<_> = reports.iter().filter(|report| report.job == *id).collect();
+        let response = fleet.any().read(&format!("/v1/jobs/{id}/logs")).await;
+        let logs = response["logs"].as_array().expect("logs");
+        let reported: Vec<_> = reports.iter().filter(|report| report.job == *id).collect();
         let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
         for line in logs {
             assert_eq!(line["message"], "half way");
@@ -133,7 +133,7 @@ async fn assert_logs(fleet: &Fleet, seen: &Seen) {
         let is_exact = lines.contains_key(last) && lines.values().all(|count| *count == 1);
         assert!(
             is_exact,
-            "each run of job {id} logged one line, and the logs are {logs:?}: {job:?}, reported {said:?}"
+            "each run of job {id} logged one line, and the logs are {logs:?}: {job:?}, reported {reported:?}"
         );
     }
 }

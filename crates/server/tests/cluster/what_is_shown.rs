@@ -1,4 +1,4 @@
-//! What `/v1/cluster` and `convoke cluster status` show while nodes die and engines are away.
+//! The contents of `/v1/cluster` and `convoke cluster status` while nodes die and engines are unavailable.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -33,12 +33,12 @@ async fn a_leader_that_was_killed_is_suspect_then_dead_and_never_one_of_two() {
     let id = fleet.member(killed).id.clone();
     fleet.kill(killed).await;
     let others: Vec<usize> = fleet.up().collect();
-    // What each of the others has shown of it so far, in order.
+    // The states of it that each of the others has shown so far, in order.
     let shown: Mutex<BTreeMap<usize, Vec<String>>> = Mutex::default();
     eventually("another leader, and the killed one dead, on every node", || async {
         let mut done = true;
         for index in &others {
-            let cluster = fleet.member(*index).cluster().await.expect("it answers");
+            let cluster = fleet.member(*index).cluster().await.expect("it responds");
             assert_eq!(cluster["answeredBy"], fleet.member(*index).id.as_str());
             let leader = only_leader(&cluster);
             let state = node(&cluster, &id)["state"].as_str().expect("a state").to_owned();

@@ -7,7 +7,10 @@ use super::traffic;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_runs_are_lost_and_run_again_elsewhere() {
-    let mut stage = Stage::open().await;
+    kill_worker(Stage::open().await).await;
+}
+
+pub async fn kill_worker(mut stage: Stage) {
     let held = eventually("a worker with runs", || async {
         let running = stage.fleet.worker(0).running();
         (!running.is_empty()).then_some(running)

@@ -1,4 +1,4 @@
-//! Who may do what: loopback is open, elsewhere tokens with roles or a refusal to start.
+//! Access: loopback is open; on other addresses there are tokens with roles, or the server does not start.
 
 use std::net::SocketAddr;
 
@@ -13,9 +13,9 @@ const TOKENS: &str = "read:r-secret,enqueue:e-secret,worker:w-secret,admin:a-sec
 async fn an_address_that_others_can_reach_needs_tokens() {
     let mut program = server().args(["--http", "0.0.0.0:0"]).spawn();
     let status = program.wait().await;
-    let said = program.printed().join("\n");
-    assert!(matches!(status.code(), Some(1 | 2)), "{status}: {said}");
-    assert!(said.contains("http.tokens") && said.contains("--insecure"), "it should say what to set: {said}");
+    let printed = program.printed().join("\n");
+    assert!(matches!(status.code(), Some(1 | 2)), "{status}: {printed}");
+    assert!(printed.contains("http.tokens") && printed.contains("--insecure"), "it should name what to set: {printed}");
 }
 
 #[tokio::test]
@@ -49,11 +49,11 @@ async fn a_role_may_do_its_own_part_and_no_more() {
     ];
     for (method, path, body, allowed) in table {
         for (token, may) in ["r-secret", "e-secret", "w-secret", "a-secret"].iter().zip(allowed.chars()) {
-            let answer = node.http().with_token(token).send(method, path, body.clone()).await.expect("an answer");
+            let response = node.http().with_token(token).send(method, path, body.clone()).await.expect("a response");
             match may {
-                'y' => assert!((200..300).contains(&answer.status), "{token} {method} {path}: {}", answer.text()),
-                'n' => assert_eq!(answer.expect(403)["error"]["code"], "forbidden", "{token} {method} {path}"),
-                _ => assert!(matches!(answer.status, 200 | 403), "{token} {method} {path}: {}", answer.text()),
+                'y' => assert!((200..300).contains(&response.status), "{token} {method} {path}: {}", response.text()),
+                'n' => assert_eq!(response.expect(403)["error"]["code"], "forbidden", "{token} {method} {path}"),
+                _ => assert!(matches!(response.status, 200 | 403), "{token} {method} {path}: {}", response.text()),
             }
         }
     }
@@ -64,13 +64,13 @@ async fn without_a_known_token_nothing_is_told() {
     let node = guarded().await;
     for token in ["", "wrong", "a-secre", "a-secrets", "A-SECRET"] {
         for path in ["/v1/jobs", "/v1/cluster", "/v1/events", "/metrics"] {
-            let answer = node.http().with_token(token).get(path).await.expect("an answer");
-            assert_eq!(answer.expect(401)["error"]["code"], "unauthorized", "{token:?} {path}");
+            let response = node.http().with_token(token).get(path).await.expect("a response");
+            assert_eq!(response.expect(401)["error"]["code"], "unauthorized", "{token:?} {path}");
         }
     }
     for path in ["/livez", "/readyz", "/health"] {
-        let answer = node.http().with_token("").get(path).await.expect("an answer");
-        assert_eq!(answer.status, 200, "a probe has no token: {path}");
+        let response = node.http().with_token("").get(path).await.expect("a response");
+        assert_eq!(response.status, 200, "a probe has no token: {path}");
     }
 }
 
@@ -98,12 +98,13 @@ async fn probes_and_metrics_can_be_opened_to_all_and_nothing_else() {
         _ => return eprintln!("skipped: this machine has no address but loopback"),
     };
     for path in ["/health", "/livez", "/readyz", "/metrics"] {
-        assert_eq!(outside.get(path).await.expect("an answer").status, 200, "{path}");
+        assert_eq!(outside.get(path).await.expect("a response").status, 200, "{path}");
     }
-    for path in ["/", "/v1/jobs", "/v1/cluster", "/openapi.json"] {
-        assert_eq!(outside.get(path).await.expect("an answer").expect(403)["error"]["code"], "forbidden", "{path}");
-        assert_eq!(local([127, 0, 0, 1]).get(path).await.expect("an answer").status, 200, "{path}");
+    assert_eq!(outside.get("/").await.expect("a response").status, 403, "a page");
+    for path in ["/v1/jobs", "/v1/cluster", "/openapi.json"] {
+        assert_eq!(outside.get(path).await.expect("a response").expect(403)["error"]["code"], "forbidden", "{path}");
+        assert_eq!(local([127, 0, 0, 1]).get(path).await.expect("a response").status, 200, "{path}");
     }
-    let enqueued = outside.post("/v1/jobs", json!({ "type": "t" })).await.expect("an answer");
+    let enqueued = outside.post("/v1/jobs", json!({ "type": "t" })).await.expect("a response");
     assert_eq!(enqueued.status, 403);
 }

@@ -1,4 +1,4 @@
-//! What no honest client sends. Each row: a request, the status it must get and the field that must be named.
+//! Invalid requests. Each row: a request, the status it must get and the field that must be named.
 
 use convoke_testkit::process::{Http, Node};
 use serde_json::{Value, json};
@@ -38,19 +38,19 @@ async fn check(node: &mut Node, rows: Vec<Row>) {
     for row in rows {
         let shown = row.body.as_deref().map(|body| String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned());
         let what = format!("{} {} {}", row.method, row.path, shown.unwrap_or_default());
-        let answer = match node.http().send_bytes(row.method, &row.path, row.body.as_deref()).await {
-            Ok(answer) => answer,
+        let response = match node.http().send_bytes(row.method, &row.path, row.body.as_deref()).await {
+            Ok(response) => response,
             Err(error) => {
-                wrong.push(format!("{what}: no answer: {error}"));
+                wrong.push(format!("{what}: no response: {error}"));
                 continue;
             }
         };
-        let error = &answer.json()["error"];
+        let error = &response.json()["error"];
         let named = row.field.is_none_or(|field| error["field"] == field);
-        let said = error["code"].is_string() && error["message"].as_str().is_some_and(|it| !it.is_empty());
-        if answer.status != row.status || !named || !said {
+        let printed = error["code"].is_string() && error["message"].as_str().is_some_and(|it| !it.is_empty());
+        if response.status != row.status || !named || !printed {
             let (status, field) = (row.status, row.field.unwrap_or("any"));
-            wrong.push(format!("{what}:\n   expected {status} {field}, got {} {}", answer.status, answer.text()));
+            wrong.push(format!("{what}:\n   expected {status} {field}, got {} {}", response.status, response.text()));
         }
     }
     assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));
@@ -59,11 +59,11 @@ async fn check(node: &mut Node, rows: Vec<Row>) {
 
 /// It runs, nothing was enqueued by mistake, and nothing panicked on the way.
 async fn unharmed(node: &mut Node) {
-    assert_eq!(node.http().get("/readyz").await.expect("an answer").status, 200);
+    assert_eq!(node.http().get("/readyz").await.expect("a response").status, 200);
     assert_eq!(node.all("/v1/jobs", "jobs").await, Vec::<Value>::new());
     assert!(!node.program().has_ended());
-    let said = node.program().printed().join("\n");
-    assert!(!said.contains("panicked"), "{said}");
+    let printed = node.program().printed().join("\n");
+    assert!(!printed.contains("panicked"), "{printed}");
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn a_bad_word_of_a_worker_names_its_field() {
         post("report", json!({ "workerId": "w", "events": [event] }), 400, field)
     };
     let known = json!({ "workerId": "w", "name": "w", "queues": ["q"], "concurrency": 1 });
-    node.http().post("/v1/worker/register", known).await.expect("an answer").expect(200);
+    node.http().post("/v1/worker/register", known).await.expect("a response").expect(200);
     let rows = vec![
         register(json!({ "queues": [] }), "queues"),
         register(json!({ "queues": "q" }), "queues"),
@@ -323,10 +323,10 @@ async fn nonsense_on_the_socket_harms_nobody() {
     ];
     for request in requests {
         let shown = String::from_utf8_lossy(&request[..request.len().min(60)]).into_owned();
-        if let Ok(Ok(answer)) =
+        if let Ok(Ok(response)) =
             tokio::time::timeout(std::time::Duration::from_secs(5), node.http().send_raw(&request)).await
         {
-            assert!(answer.status < 500, "{shown:?}: {} {}", answer.status, answer.text());
+            assert!(response.status < 500, "{shown:?}: {} {}", response.status, response.text());
         }
     }
     // A client that goes away in the middle of its body.

@@ -179,9 +179,9 @@ async fn configuration_is_refused_with_the_name_of_what_is_wrong() {
         cli.env = vec![(name.into(), value.into())];
         let refused = cli.run(["serve"]).await;
         assert!(matches!(refused.code, Some(1 | 2)), "{name}: {}", refused.stderr);
-        let said = refused.stderr.to_lowercase();
+        let printed = refused.stderr.to_lowercase();
         let key = name.trim_start_matches("CONVOKE_").to_lowercase();
-        assert!(said.contains(&key) || said.contains(&key.replace("__", ".")), "{name} is not named: {said}");
+        assert!(printed.contains(&key) || printed.contains(&key.replace("__", ".")), "{name} is not named: {printed}");
         assert!(!builder.store_path().exists(), "refused before anything was opened");
     }
 }
@@ -194,7 +194,7 @@ async fn flags_win_over_the_environment_and_that_over_the_file() {
         .expect("a file");
     let builder = builder.env("CONVOKE_NODE__ID", "from-env").env("CONVOKE_BUS__PREFIX", "from-env");
     let node = builder.args(["--node-id", "from-flag"]).start().await;
-    let cluster = node.http().get("/v1/cluster").await.expect("an answer").expect(200);
+    let cluster = node.http().get("/v1/cluster").await.expect("a response").expect(200);
     assert_eq!(cluster["leader"], "from-flag");
     let mut cli = node.cli();
     cli.env = vec![("CONVOKE_BUS__PREFIX".into(), "from-env".into())];
@@ -213,22 +213,22 @@ async fn the_demo_keeps_itself_busy() {
         (jobs["jobs"].as_array()?.len() >= 3).then_some(())
     })
     .await;
-    let schedules = node.http().get("/v1/schedules").await.expect("an answer").expect(200);
+    let schedules = node.http().get("/v1/schedules").await.expect("a response").expect(200);
     assert!(!schedules["schedules"].as_array().expect("schedules").is_empty());
 }
 
-/// The store looks at so many jobs for a page and no more: what is asked for lies beyond the first pages, which are empty.
+/// The store reads so many jobs for a page and no more: the matches are beyond the first pages, which are empty.
 #[tokio::test]
 async fn a_list_goes_on_where_a_page_is_empty() {
     let node = server().store("memory:").start().await;
     let wanted = node.enqueued(json!({ "type": "rare", "args": { "n": 1.50 } })).await;
     for _ in 0..3 {
         let jobs = vec![json!({ "type": "common" }); 10_000];
-        node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+        node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     }
-    let first = node.http().get("/v1/jobs?type=rare").await.expect("an answer").expect(200);
+    let first = node.http().get("/v1/jobs?type=rare").await.expect("a response").expect(200);
     assert_eq!(first["jobs"], json!([]));
-    assert!(first["nextCursor"].is_string(), "there is more to look at: {first}");
+    assert!(first["nextCursor"].is_string(), "there is more to read: {first}");
     let cli = node.cli();
     let listed = cli.run(["job", "list", "--type", "rare"]).await;
     assert!(listed.expect(0).contains(&wanted), "{}", listed.stdout);
@@ -243,7 +243,7 @@ async fn a_list_goes_on_where_a_page_is_empty() {
 async fn all_dead_letters_are_listed_where_all_are_wanted() {
     let node = server().start().await;
     let jobs = vec![json!({ "type": "t", "queue": "q", "maxRetries": 0 }); 1_100];
-    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     let failing = Plan::new("w", "q", |_| Handling::Fail("no luck".into())).concurrency(200);
     let _worker = GatewayWorker::start(node.http(), &Observations::default(), failing).await;
     eventually("all of them to have failed", || async {

@@ -8,7 +8,7 @@ use convoke_testkit::invariants::{Entries, Observations, Seen, jobs_hold};
 use convoke_testkit::process::{GatewayWorker, Handling, Http, Plan, wait_for_value};
 use convoke_testkit::scale::Scaled;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ const SEED: u64 = 20_261;
 /// How far producers may run ahead of the workers, so that the end is drained in seconds.
 const AHEAD_MAX: usize = 200;
 
-/// Enqueues jobs one after the other, or `batch` at once, until it is told to stop. An enqueue without an answer is sent
+/// Enqueues jobs one after the other, or `batch` at once, until it is stopped. An enqueue without a response is sent
 /// again with the same ids, as a client must: so every job that exists was acknowledged in the end.
 async fn produce(http: Http, observations: Observations, batch: usize, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
@@ -35,8 +35,8 @@ async fn produce(http: Http, observations: Observations, batch: usize, stop: Arc
         };
         loop {
             match http.post(path, body.clone()).await {
-                Ok(answer) if matches!(answer.status, 200 | 201) => break,
-                Ok(answer) if answer.status != 503 => panic!("{}: {}", answer.status, answer.text()),
+                Ok(response) if matches!(response.status, 200 | 201) => break,
+                Ok(response) if response.status != 503 => panic!("{}: {}", response.status, response.text()),
                 _ => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
@@ -120,8 +120,8 @@ async fn every_acknowledged_job_ends_once_although_the_server_is_killed_again_an
 }
 
 async fn open_jobs(http: &Http) -> u64 {
-    let Ok(answer) = http.get(&format!("/v1/queues/{QUEUE}")).await else { return u64::MAX };
-    let counts = &answer.expect(200)["counts"];
+    let Ok(response) = http.get(&format!("/v1/queues/{QUEUE}")).await else { return u64::MAX };
+    let counts = &response.expect(200)["counts"];
     ["pending", "scheduled", "dispatched", "running"].iter().map(|status| counts[status].as_u64().unwrap_or(0)).sum()
 }
 
@@ -140,7 +140,7 @@ async fn counters_are_right_after_a_crash() {
     node.restart().await;
     let jobs = node.all("/v1/jobs", "jobs").await;
     let counts =
-        node.http().get(&format!("/v1/queues/{QUEUE}")).await.expect("an answer").expect(200)["counts"].clone();
+        node.http().get(&format!("/v1/queues/{QUEUE}")).await.expect("a response").expect(200)["counts"].clone();
     let total: u64 = counts.as_object().expect("counts").values().filter_map(serde_json::Value::as_u64).sum();
     assert_eq!(total, 30, "{counts}");
     let completed = jobs.iter().filter(|job| job["status"] == "completed").count();
@@ -153,7 +153,7 @@ async fn epochs_rise_with_every_restart() {
     let mut node = server().start().await;
     let mut terms = Vec::new();
     for _ in 0..4 {
-        let cluster = node.http().get("/v1/cluster").await.expect("an answer").expect(200);
+        let cluster = node.http().get("/v1/cluster").await.expect("a response").expect(200);
         let holder = cluster["leader"].as_str().expect("a single node leads").to_owned();
         terms.push(l1_one_holder::Term { holder, epoch: cluster["epoch"].as_u64().expect("an epoch") });
         node.restart().await;

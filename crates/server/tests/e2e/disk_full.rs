@@ -96,10 +96,10 @@ async fn a_full_disk_is_a_503_until_there_is_room_again() {
     let filler = fill(&inside);
     // There may be room left inside the store's own files; it ends.
     let refused = loop {
-        let answer = node.enqueue(large()).await;
-        match answer.status {
-            201 => acknowledged.push(answer.json()["id"].as_str().expect("an id").to_owned()),
-            _ => break answer,
+        let response = node.enqueue(large()).await;
+        match response.status {
+            201 => acknowledged.push(response.json()["id"].as_str().expect("an id").to_owned()),
+            _ => break response,
         }
         assert!(acknowledged.len() < 1_000, "six megabytes hold no hundred");
     };
@@ -116,9 +116,9 @@ async fn a_full_disk_is_a_503_until_there_is_room_again() {
 
     std::fs::remove_file(filler).expect("the filler goes");
     let late = eventually("an enqueue to be taken again", || async {
-        let answer = node.enqueue(json!({ "type": "t", "queue": "q" })).await;
-        assert!(matches!(answer.status, 201 | 503), "{} {}", answer.status, answer.text());
-        (answer.status == 201).then(|| answer.json()["id"].as_str().expect("an id").to_owned())
+        let response = node.enqueue(json!({ "type": "t", "queue": "q" })).await;
+        assert!(matches!(response.status, 201 | 503), "{} {}", response.status, response.text());
+        (response.status == 201).then(|| response.json()["id"].as_str().expect("an id").to_owned())
     })
     .await;
     acknowledged.push(late);
@@ -128,9 +128,13 @@ async fn a_full_disk_is_a_503_until_there_is_room_again() {
         node.job_when(id, &["completed"]).await;
     }
     let job = node.job_when(&running, &["completed"]).await;
-    assert_eq!((&job["executionId"], &job["result"]), (&execution, &json!("done")), "the same run, told until heard");
+    assert_eq!(
+        (&job["executionId"], &job["result"]),
+        (&execution, &json!("done")),
+        "the same run, reported until it was accepted"
+    );
     jobs_hold(&observations, &Seen::of(&node).await);
-    let health = node.http().get("/health").await.expect("an answer").expect(200);
+    let health = node.http().get("/health").await.expect("a response").expect(200);
     assert_eq!(health["status"], "healthy");
 
     // And had it been killed on the full disk, nothing that was acknowledged would be gone either.

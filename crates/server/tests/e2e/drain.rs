@@ -1,4 +1,4 @@
-//! SIGTERM: what is under way ends well, and the exit says so.
+//! SIGTERM: requests and runs in flight end well, and the exit code shows it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn a_server_alone_exits_at_once_with_0_and_keeps_what_it_has() {
     // A poll that waits must not hold it up.
     let http = node.http().clone();
     let body = json!({ "workerId": "w", "name": "w", "queues": ["other"], "concurrency": 1 });
-    http.post("/v1/worker/register", body).await.expect("an answer").expect(200);
+    http.post("/v1/worker/register", body).await.expect("a response").expect(200);
     let poll =
         tokio::spawn(
             async move { http.post("/v1/worker/poll", json!({ "workerId": "w", "max": 1, "wait": "60s" })).await },
@@ -27,8 +27,8 @@ async fn a_server_alone_exits_at_once_with_0_and_keeps_what_it_has() {
     .await;
     node.signal(Signal::TERM);
     assert_eq!(node.program().wait().await.code(), Some(0));
-    if let Ok(Ok(answer)) = poll.await {
-        assert!(matches!(answer.status, 200 | 503), "{} {}", answer.status, answer.text());
+    if let Ok(Ok(response)) = poll.await {
+        assert!(matches!(response.status, 200 | 503), "{} {}", response.status, response.text());
     }
     node.restart().await;
     assert_eq!(node.job(&id).await["status"], "pending");
@@ -70,7 +70,7 @@ async fn a_worker_finishes_what_it_has_before_it_leaves() {
     let done = node.job_when(&later, &["completed"]).await;
     assert_eq!(done["attempt"], 1);
     assert_ne!(done["workerId"], node.job(&id).await["workerId"]);
-    // What was on its way to the leaving worker went back unharmed.
+    // The runs on their way to the leaving worker were released.
     let mut before = node.history(&later).await;
     before.pop();
     assert!(before.iter().all(|run| run["status"] == "released"), "{before:?}");
@@ -86,17 +86,17 @@ async fn what_a_worker_cannot_finish_within_its_grace_goes_back_at_once_and_does
     let mut worker = node.start_process("convoke worker run", args);
     let first = node.job_when(&id, &["running"]).await;
     let pid_file = node.settings().directory().join("pid");
-    let pid = eventually("the command to say its id", || async {
+    let pid = eventually("the command to print its id", || async {
         std::fs::read_to_string(&pid_file).ok().filter(|text| text.ends_with('\n'))
     })
     .await;
     worker.signal(Signal::TERM);
     let job = node.job_when(&id, &["pending"]).await;
-    assert_eq!((&job["attempt"], &job["error"]), (&json!(0), &Value::Null), "given back, not failed");
+    assert_eq!((&job["attempt"], &job["error"]), (&json!(0), &Value::Null), "released, not failed");
     assert_eq!(worker.wait().await.code(), Some(0));
     eventually("the end of the command, which must not outlive its worker", || async {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-        // One that has ended may still wait for somebody to take note of it.
+        // A process that has ended may still wait for its parent.
         stat.map_or(true, |stat| stat.contains(") Z ")).then_some(())
     })
     .await;
@@ -108,6 +108,6 @@ async fn what_a_worker_cannot_finish_within_its_grace_goes_back_at_once_and_does
 }
 
 async fn active_workers(node: &Node) -> usize {
-    let workers = node.http().get("/v1/workers").await.expect("an answer").expect(200);
+    let workers = node.http().get("/v1/workers").await.expect("a response").expect(200);
     workers["workers"].as_array().expect("workers").iter().filter(|worker| worker["state"] == "active").count()
 }

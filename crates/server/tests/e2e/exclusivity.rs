@@ -17,12 +17,12 @@ async fn a_second_server_on_the_same_file_refuses_and_says_who_holds_it() {
     let mut second = node.settings().spawn();
     let status = second.wait().await;
     assert_eq!(status.code(), Some(1));
-    let said = second.printed().join("\n");
+    let printed = second.printed().join("\n");
     assert!(
-        said.contains("convoke.db") && said.contains(&holder),
-        "it should name the file and process {holder}: {said}"
+        printed.contains("convoke.db") && printed.contains(&holder),
+        "it should name the file and process {holder}: {printed}"
     );
-    assert!(!said.contains("panicked"), "{said}");
+    assert!(!printed.contains("panicked"), "{printed}");
     assert_eq!(node.job(&id).await["status"], "pending", "the first goes on");
 }
 
@@ -54,7 +54,7 @@ async fn a_store_that_cannot_be_opened_is_named() {
     }
     assert_eq!(std::fs::read(&file).expect("it is there still").len(), 59, "what is no database is left as it is");
     refused(directory.clone().store("redis://127.0.0.1:1"), "redis", 2).await;
-    // What cannot be parsed may hold a password: it is described and not repeated.
+    // An address that cannot be parsed may contain a password: it is described and not repeated.
     refused(directory.store("nonsense"), "store.url: expected postgres://…, sqlite:PATH or memory:", 2).await;
 }
 
@@ -62,10 +62,13 @@ async fn a_store_that_cannot_be_opened_is_named() {
 async fn refused(builder: NodeBuilder, named: &str, code: i32) {
     let mut program = builder.spawn();
     let status = program.wait().await;
-    let said = program.printed().join("\n");
-    assert_eq!(status.code(), Some(code), "{named}: {said}");
-    assert!(said.contains(named) && said.contains("error: ") && !said.contains("panicked"), "{named}: {said}");
-    assert!(!said.contains("is ready"), "{named}: {said}");
+    let printed = program.printed().join("\n");
+    assert_eq!(status.code(), Some(code), "{named}: {printed}");
+    assert!(
+        printed.contains(named) && printed.contains("error: ") && !printed.contains("panicked"),
+        "{named}: {printed}"
+    );
+    assert!(!printed.contains("is ready"), "{named}: {printed}");
 }
 
 /// Even root is refused a file by its mode once it has given up the right to overlook it.

@@ -1,4 +1,4 @@
-//! Commands that stay for a while: they survive a restart of the server, and say why nothing happens.
+//! Commands that keep running: they survive a restart of the server, and print why nothing happens.
 
 use std::net::TcpListener;
 
@@ -16,8 +16,8 @@ async fn at_one_address() -> Node {
 }
 
 async fn wait_for_line(program: &mut Program, part: &str) {
-    let said = program.line(part, |line| line.contains(part).then_some(())).await;
-    assert_eq!(said, Some(()), "{part}: {:?}", program.printed());
+    let printed = program.line(part, |line| line.contains(part).then_some(())).await;
+    assert_eq!(printed, Some(()), "{part}: {:?}", program.printed());
 }
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn logs_are_followed_across_a_restart_of_the_server() {
     std::fs::write(node.settings().directory().join("go"), "").expect("a file");
     assert_eq!(follow.wait().await.code(), Some(0), "{:?}", follow.printed());
     for line in ["the first", "the second"] {
-        let count = follow.printed().iter().filter(|said| said.contains(line)).count();
+        let count = follow.printed().iter().filter(|printed| printed.contains(line)).count();
         assert_eq!(count, 1, "{line}: {:?}", follow.printed());
     }
 }

@@ -15,8 +15,8 @@ async fn a_job_is_shown_as_the_interface_says() {
         "type": "email.send", "queue": "email", "args": { "to": "a@b.c" }, "priority": "high", "maxRetries": 7,
         "timeout": "30s", "correlationId": "order-1", "uniqueKey": "mail-1", "retryPolicy": { "initialDelay": "1s" },
     });
-    let answer = node.enqueue(spec).await;
-    let job = answer.expect(201);
+    let response = node.enqueue(spec).await;
+    let job = response.expect(201);
     let mut fields: Vec<&str> = job.as_object().expect("an object").keys().map(String::as_str).collect();
     fields.sort_unstable();
     let mut expected = vec![
@@ -67,13 +67,13 @@ async fn the_same_unique_key_finds_the_first_while_it_is_live() {
     assert_eq!(again["id"], first["id"]);
     let batch =
         json!({ "jobs": [spec, { "type": "t", "queue": "q", "uniqueKey": "l" }, { "type": "t", "uniqueKey": "l" }] });
-    let answer = node.http().post("/v1/jobs/batch", batch).await.expect("an answer").expect(201);
-    let created: Vec<_> = answer["jobs"].as_array().expect("jobs").iter().map(|job| job["created"].clone()).collect();
+    let response = node.http().post("/v1/jobs/batch", batch).await.expect("a response").expect(201);
+    let created: Vec<_> = response["jobs"].as_array().expect("jobs").iter().map(|job| job["created"].clone()).collect();
     assert_eq!(created, [false, true, false]);
-    assert_eq!(answer["jobs"][0]["id"], first["id"]);
-    assert_eq!(answer["jobs"][1]["id"], answer["jobs"][2]["id"]);
+    assert_eq!(response["jobs"][0]["id"], first["id"]);
+    assert_eq!(response["jobs"][1]["id"], response["jobs"][2]["id"]);
     let path = format!("/v1/jobs/{}/cancel", first["id"].as_str().expect("an id"));
-    node.http().post(&path, json!({})).await.expect("an answer").expect(200);
+    node.http().post(&path, json!({})).await.expect("a response").expect(200);
     let next = node.enqueue(json!({ "type": "t", "queue": "q", "uniqueKey": "k" })).await.expect(201);
     assert_ne!(next["id"], first["id"]);
 }
@@ -140,8 +140,8 @@ async fn failures_are_retried_then_dead_and_can_be_redriven() {
     let better = Plan::new("better", "q", |_| Handling::Complete(json!("at last")));
     let _better = GatewayWorker::start(node.http(), &observations, better).await;
     let body = json!({ "queue": "q" });
-    let answer = node.http().post("/v1/dead-letters/retry", body).await.expect("an answer").expect(200);
-    assert_eq!(answer["retried"], 1);
+    let response = node.http().post("/v1/dead-letters/retry", body).await.expect("a response").expect(200);
+    assert_eq!(response["retried"], 1);
     let job = node.job_when(&id, &["completed"]).await;
     assert_eq!(job["result"], "at last");
     assert_eq!(
@@ -149,10 +149,10 @@ async fn failures_are_retried_then_dead_and_can_be_redriven() {
         job["attempt"].as_u64().expect("attempts") as usize,
         "its lineage is kept"
     );
-    let answer =
-        node.http().post("/v1/dead-letters/purge", json!({ "all": true })).await.expect("an answer").expect(200);
-    assert_eq!(answer["purged"], 1);
-    assert_eq!(node.http().get(&format!("/v1/jobs/{hopeless}")).await.expect("an answer").status, 404);
+    let response =
+        node.http().post("/v1/dead-letters/purge", json!({ "all": true })).await.expect("a response").expect(200);
+    assert_eq!(response["purged"], 1);
+    assert_eq!(node.http().get(&format!("/v1/jobs/{hopeless}")).await.expect("a response").status, 404);
 }
 
 #[tokio::test]
@@ -163,8 +163,8 @@ async fn what_has_ended_is_not_ended_again() {
     let _worker = GatewayWorker::start(node.http(), &Observations::default(), plan).await;
     let job = node.job_when(&id, &["completed"]).await;
     for verb in ["cancel", "retry"] {
-        let answer = node.http().post(&format!("/v1/jobs/{id}/{verb}"), json!({})).await.expect("an answer");
-        assert_eq!(answer.expect(409)["error"]["code"], "conflict", "{verb}");
+        let response = node.http().post(&format!("/v1/jobs/{id}/{verb}"), json!({})).await.expect("a response");
+        assert_eq!(response.expect(409)["error"]["code"], "conflict", "{verb}");
     }
     let after = node.job(&id).await;
     assert_eq!((&after["status"], &after["completedAt"]), (&job["status"], &job["completedAt"]));
@@ -176,10 +176,10 @@ async fn a_client_can_wait_for_the_end() {
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     let http = node.http().clone();
     let path = format!("/v1/jobs/{id}?wait=30s");
-    let waiting = tokio::spawn(async move { http.get(&path).await.expect("an answer").expect(200) });
+    let waiting = tokio::spawn(async move { http.get(&path).await.expect("a response").expect(200) });
     let plan = Plan::new("w", "q", |_| Handling::Complete(json!(42)));
     let _worker = GatewayWorker::start(node.http(), &Observations::default(), plan).await;
-    let job = waiting.await.expect("an answer");
+    let job = waiting.await.expect("a response");
     assert_eq!((&job["status"], &job["result"]), (&json!("completed"), &json!(42)));
 }
 
@@ -188,10 +188,10 @@ async fn lists_have_no_gaps_and_no_doubles_while_jobs_arrive() {
     let node = server().start().await;
     let jobs: Vec<_> =
         (0..25).map(|n| json!({ "type": format!("t{}", n % 2), "correlationId": format!("c{}", n % 5) })).collect();
-    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = node.http().get(&format!("/v1/jobs?limit=4{cursor}")).await.expect("an answer").expect(200);
+        let page = node.http().get(&format!("/v1/jobs?limit=4{cursor}")).await.expect("a response").expect(200);
         let ids =
             page["jobs"].as_array().expect("jobs").iter().map(|job| job["id"].as_str().unwrap_or_default().to_owned());
         seen.extend(ids);
@@ -216,8 +216,8 @@ async fn lists_have_no_gaps_and_no_doubles_while_jobs_arrive() {
 async fn types_that_clients_make_up_do_not_fill_the_metrics() {
     let node = server().start().await;
     let jobs: Vec<_> = (0..3_000).map(|number| json!({ "type": format!("t-{number}") })).collect();
-    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
-    let page = node.http().get("/metrics").await.expect("an answer").text();
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
+    let page = node.http().get("/metrics").await.expect("a response").text();
     let series: Vec<&str> = page.lines().filter(|line| line.starts_with("convoke_jobs_total{")).collect();
     assert_eq!(series.len(), 1_001);
     assert!(series.iter().any(|line| line.contains("type=\"other\"") && line.ends_with(" 2000")), "all are counted");

@@ -29,7 +29,7 @@ async fn enqueue_large(node: &Node, queue: &str, count: usize) {
     let args = "x".repeat(ARGS_BYTES_MAX - 2);
     for _ in 0..count / 10 {
         let jobs = vec![json!({ "type": "large", "queue": queue, "args": args }); 10];
-        node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+        node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     }
 }
 
@@ -78,7 +78,7 @@ async fn unread_pages_of_large_jobs_take_bounded_memory() {
     for _ in 0..pages {
         open.push(ask_without_reading(&node, "/v1/jobs?limit=1000").await);
     }
-    wait_for_value("every page to be answered or refused", true, || async {
+    wait_for_value("every page to be returned or refused", true, || async {
         responses(&node).await >= before + f64::from(pages)
     })
     .await;
@@ -94,16 +94,16 @@ async fn unread_log_streams_take_bounded_memory() {
     let http = node.http();
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     let body = json!({ "workerId": "w", "name": "w", "queues": ["q"], "concurrency": 1 });
-    http.post("/v1/worker/register", body).await.expect("an answer").expect(200);
+    http.post("/v1/worker/register", body).await.expect("a response").expect(200);
     let body = json!({ "workerId": "w", "max": 1, "wait": "20s" });
-    let run = http.post("/v1/worker/poll", body).await.expect("an answer").expect(200)["jobs"][0].clone();
+    let run = http.post("/v1/worker/poll", body).await.expect("a response").expect(200)["jobs"][0].clone();
     let line = "x".repeat(LOG_LINE_BYTES_MAX);
     for _ in 0..10 {
         let event = json!({
             "jobId": run["jobId"], "executionId": run["executionId"], "kind": "log", "message": line
         });
         let body = json!({ "workerId": "w", "events": vec![event; 100] });
-        http.post("/v1/worker/report", body).await.expect("an answer").expect(200);
+        http.post("/v1/worker/report", body).await.expect("a response").expect(200);
     }
     let before = responses(&node).await;
     let mut open = Vec::new();
@@ -113,7 +113,7 @@ async fn unread_log_streams_take_bounded_memory() {
     }
     wait_for_value("every stream to begin", true, || async { responses(&node).await >= before + f64::from(streams) })
         .await;
-    // One that reads gets all of it, whatever the others do; by then they have what they will get.
+    // A client that reads gets all of it, whatever the others do; by then they have what they will get.
     let mut stream = http.sse(&format!("/v1/jobs/{id}/logs/stream")).await.expect("a stream");
     stream.wait_for("the last line", |event| event.json()["seq"] == 1_000).await;
     let peak = peak_bytes(&node);

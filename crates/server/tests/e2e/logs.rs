@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::server;
 
 /// The lines of JSON among what a process printed.
-fn objects(said: &[String]) -> Vec<Value> {
-    said.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
+fn objects(printed: &[String]) -> Vec<Value> {
+    printed.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
 }
 
 /// The lines of text that are log lines: they begin with a time.
-fn texts(said: &[String]) -> Vec<String> {
+fn texts(printed: &[String]) -> Vec<String> {
     let is_time = |line: &&String| line.split(' ').next().is_some_and(|word| word.parse::<jiff::Timestamp>().is_ok());
-    said.iter().filter(is_time).cloned().collect()
+    printed.iter().filter(is_time).cloned().collect()
 }
 
 fn with_message(lines: &[Value], message: &str) -> Vec<Value> {
@@ -33,15 +33,15 @@ async fn life(args: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
 
 #[tokio::test]
 async fn every_line_names_the_node() {
-    let said = life(&["--node-id", "n7"], &[]).await;
-    let lines = texts(&said);
-    assert!(lines.len() >= 3, "it logs its start and its end: {said:?}");
+    let printed = life(&["--node-id", "n7"], &[]).await;
+    let lines = texts(&printed);
+    assert!(lines.len() >= 3, "it logs its start and its end: {printed:?}");
     assert!(lines.iter().all(|line| line.contains(" node=n7")), "{lines:?}");
-    let said = life(&["--node-id", "n7", "--log-format", "json"], &[]).await;
-    let lines = objects(&said);
-    assert!(lines.len() >= 3, "{said:?}");
+    let printed = life(&["--node-id", "n7", "--log-format", "json"], &[]).await;
+    let lines = objects(&printed);
+    assert!(lines.len() >= 3, "{printed:?}");
     assert!(lines.iter().all(|line| line["node"] == "n7" && line["service"] == "coordinator"), "{lines:#?}");
-    assert!(texts(&said).is_empty(), "every line is JSON: {said:?}");
+    assert!(texts(&printed).is_empty(), "every line is JSON: {printed:?}");
     let began = with_message(&lines, "term began: this node leads");
     assert!(began.iter().all(|line| line["epoch"].is_u64()) && began.len() == 1, "numbers are numbers: {lines:#?}");
 }
@@ -49,10 +49,10 @@ async fn every_line_names_the_node() {
 #[tokio::test]
 async fn flags_win_over_the_environment() {
     let production = [("NODE_ENV", "production"), ("LOG_LEVEL", "error")];
-    let said = life(&["--log-format", "text", "--log-level", "info"], &production).await;
-    assert!(!texts(&said).is_empty() && objects(&said).is_empty(), "{said:?}");
-    let said = life(&["--log-level", "error"], &[("LOG_LEVEL", "trace")]).await;
-    assert!(texts(&said).is_empty(), "{said:?}");
+    let printed = life(&["--log-format", "text", "--log-level", "info"], &production).await;
+    assert!(!texts(&printed).is_empty() && objects(&printed).is_empty(), "{printed:?}");
+    let printed = life(&["--log-level", "error"], &[("LOG_LEVEL", "trace")]).await;
+    assert!(texts(&printed).is_empty(), "{printed:?}");
 }
 
 /// A server that logs JSON, and a worker of it that fails every job.
@@ -102,7 +102,7 @@ async fn a_flood_of_failing_jobs_is_cut_off_in_the_log_and_goes_on() {
     let node = server().env("NODE_ENV", "production").start().await;
     let (observations, plan) = (Observations::default(), Plan::new("w", "q", |_| Handling::FailForGood("no".into())));
     let jobs: Vec<Value> = (0..2_000).map(|_| json!({ "type": "t", "queue": "q", "maxRetries": 0 })).collect();
-    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer");
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response");
     let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
     eventually("all jobs to be dead", || async {
         let failed = node.metric("convoke_jobs_total", &["status=\"failed\""]).await;

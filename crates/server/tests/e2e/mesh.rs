@@ -36,7 +36,7 @@ impl Stage {
         self.cli().run(self.words(words)).await
     }
 
-    /// One that goes on until it is told to stop.
+    /// A command that runs until it is stopped.
     pub fn start(&self, words: &[&str]) -> Program {
         self.launch(self.words(words), Vec::new())
     }
@@ -76,7 +76,7 @@ pub fn set(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// The number in the line that says so.
+/// The number in the ready line.
 fn ready(line: &str) -> Option<String> {
     let (number, rest) = line.strip_prefix("instance ")?.split_once(' ')?;
     rest.ends_with("is ready: it answers echo and sleep").then(|| number.to_owned())
@@ -89,8 +89,8 @@ async fn an_instance_is_seen_and_called_and_whoever_calls_leaves_again() {
     let (_other, second) = stage.serve().await;
     assert_eq!((first.as_str(), second.as_str()), ("1", "2"));
 
-    let answer = stage.run(&["call", "k", "2", "echo", r#"{"b":[1, 2.50],"a":12345678901234567890123}"#]).await;
-    assert_eq!(answer.expect(0), "{\"b\":[1, 2.50],\"a\":12345678901234567890123}\n", "as it was sent");
+    let response = stage.run(&["call", "k", "2", "echo", r#"{"b":[1, 2.50],"a":12345678901234567890123}"#]).await;
+    assert_eq!(response.expect(0), "{\"b\":[1, 2.50],\"a\":12345678901234567890123}\n", "as it was sent");
     stage.run(&["call", "k", "1", "sleep", r#"{"ms":1}"#]).await.expect(0);
     assert_eq!(stage.run(&["call", "k", "1", "echo", "-5"]).await.json(), json!(-5));
 
@@ -126,7 +126,7 @@ async fn what_went_wrong_has_a_name_and_an_exit_code() {
     let failed = stage.run(&["call", "k", &number, "sleep", r#"{"s":1}"#]).await;
     Stage::refused(&failed, "Handler");
     assert!(failed.stderr.contains(r#"expected {"ms":N}"#), "{}", failed.stderr);
-    // Still subscribed, but it says nothing.
+    // Still subscribed, but it does not reply.
     instance.signal(Signal::STOP);
     Stage::refused(&stage.run(&["call", "k", &number, "echo", "1", "--timeout", "100ms"]).await, "RequestTimeout");
     instance.signal(Signal::CONT);
@@ -155,8 +155,8 @@ async fn what_went_wrong_has_a_name_and_an_exit_code() {
 async fn a_handler_may_take_longer_than_the_timeout() {
     let stage = Stage::new().await;
     let (_instance, number) = stage.serve().await;
-    let answer = stage.run(&["call", "k", &number, "sleep", r#"{"ms":3000}"#, "--timeout", "2s"]).await;
-    assert_eq!(answer.json(), json!({ "ms": 3000 }));
+    let response = stage.run(&["call", "k", &number, "sleep", r#"{"ms":3000}"#, "--timeout", "2s"]).await;
+    assert_eq!(response.json(), json!({ "ms": 3000 }));
 }
 
 #[tokio::test]
@@ -170,9 +170,9 @@ async fn an_instance_leaves_on_a_signal_and_tells_who_waits_for_it() {
         instance.signal(signal);
         assert_eq!(instance.wait().await.code(), Some(0), "{:?}", instance.printed());
         assert_eq!(caller.wait().await.code(), Some(1));
-        let said = caller.printed().join("\n");
+        let printed = caller.printed().join("\n");
         // Its request may be on its way still when the instance goes.
-        assert!(["error: Stopped: ", "error: NoNode: "].iter().any(|name| said.contains(name)), "{said}");
+        assert!(["error: Stopped: ", "error: NoNode: "].iter().any(|name| printed.contains(name)), "{printed}");
         assert_eq!(stage.instances().await, [0; 0], "both have left");
     }
 }
@@ -249,19 +249,19 @@ async fn metrics_are_shown_where_asked_and_nothing_else_is() {
     let http = Http::new(instance.line("where its metrics are", address).await.expect("it listens"));
     let number = instance.line("that it is ready", ready).await.expect("it gets ready");
     stage.run(&["call", "k", &number, "echo", "1"]).await.expect(0);
-    let text = http.get("/metrics").await.expect("an answer").text();
+    let text = http.get("/metrics").await.expect("a response").text();
     for line in ["# TYPE convoke_mesh_in_flight gauge", "convoke_mesh_handlers 0", "convoke_mesh_malformed_total 0"] {
         assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
     }
     assert!(text.contains("# HELP convoke_mesh_nodes "), "{text}");
     wait_for_value("it leads", 1.0, || async { http.metric("convoke_mesh_leader", &[]).await }).await;
-    http.get("/").await.expect("an answer").expect(404);
+    http.get("/").await.expect("a response").expect(404);
 
     let refused = stage.run(&["serve", "k", "--http", "0.0.0.0:0"]).await;
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("without tokens"), "{}", refused.stderr);
     let mut open = stage.start(&["serve", "k", "--http", "0.0.0.0:0", "--insecure"]);
-    open.line("that it is ready", ready).await.expect("it was told to");
+    open.line("that it is ready", ready).await.expect("its option makes it start");
     assert_eq!(stage.run(&["serve", "k", "--insecure"]).await.code, Some(2), "there is nothing to show");
 }
 

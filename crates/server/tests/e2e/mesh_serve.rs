@@ -12,7 +12,7 @@ use super::mesh::{Stage, set};
 const WAITS: &str = "touch began; while [ ! -e go ]; do sleep 0.02; done; echo 7";
 
 impl Stage {
-    /// `convoke mesh serve k` with these words, and its number.
+    /// `convoke mesh serve k` with these arguments, and its number.
     async fn serve_with(&self, words: &[&str]) -> (Program, String) {
         let mut program = self.start(&[&["serve", "k"], words].concat());
         let number = program.line("that it is ready", |line| {
@@ -126,7 +126,7 @@ async fn what_does_not_finish_in_time_is_stopped_with_all_that_it_started() {
         let pid = number_in(&stage.directory.path().join("pid")).await;
         instance.signal(Signal::TERM);
         let leaving = |line: &str| line.contains("requests in flight may finish").then_some(());
-        instance.line("that it leaves", leaving).await.expect("it says so");
+        instance.line("that it leaves", leaving).await.expect("it prints that");
         if signals > 1 {
             instance.signal(Signal::TERM);
         }
@@ -205,5 +205,5 @@ async fn the_name_of_the_package_in_the_working_directory_is_the_prefix() {
     let (count, warning) = seen(&[]).await;
     assert_eq!(count, 0, "names begin with app then");
     assert!(warning.starts_with("warning: package.json: expected JSON"), "{warning}");
-    assert_eq!(seen(&["--prefix", "web"]).await, (1, String::new()), "nobody looks at it");
+    assert_eq!(seen(&["--prefix", "web"]).await, (1, String::new()), "no monitor reads it");
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::server;
 
 async fn patch(node: &Node, queue: &str, change: Value) -> Value {
-    node.http().send("PATCH", &format!("/v1/queues/{queue}"), Some(change)).await.expect("an answer").expect(200)
+    node.http().send("PATCH", &format!("/v1/queues/{queue}"), Some(change)).await.expect("a response").expect(200)
 }
 
 fn complete(id: &str, queue: &str) -> Plan {
@@ -37,7 +37,7 @@ async fn a_rate_limit_holds_over_any_window_and_across_a_restart() {
     let mut node = server().start().await;
     patch(&node, "q", json!({ "rateLimit": { "limit": 5, "per": "1s" } })).await;
     let jobs: Vec<_> = (0..20).map(|_| json!({ "type": "t", "queue": "q" })).collect();
-    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     let observations = Observations::default();
     let _worker = GatewayWorker::start(node.http(), &observations, complete("w", "q")).await;
     observations.until(|entries| entries.runs.len() >= 4).await;
@@ -59,7 +59,7 @@ async fn a_limit_over_all_queues_holds_over_any_window_and_serves_each_of_them()
     let node = server().set("rate_limit.global", "4/1s").set("rate_limit.default", "1000/1s").start().await;
     let names = ["a", "b", "c"];
     let jobs: Vec<_> = names.into_iter().flat_map(|name| vec![json!({ "type": "t", "queue": name }); 6]).collect();
-    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     let observations = Observations::default();
     let plan = Plan { queues: names.map(String::from).to_vec(), ..complete("w", "a") };
     let _worker = GatewayWorker::start(node.http(), &observations, plan).await;
@@ -77,9 +77,9 @@ async fn a_limit_over_all_queues_holds_over_any_window_and_serves_each_of_them()
     for name in names {
         assert!(runs[..9].iter().any(|(_, queue)| queue == name), "{name} waits for the others: {runs:?}");
     }
-    let cluster = node.http().get("/v1/cluster").await.expect("an answer").expect(200);
+    let cluster = node.http().get("/v1/cluster").await.expect("a response").expect(200);
     assert_eq!(cluster["rateLimits"]["global"], json!({ "limit": 4, "per": "1s" }));
-    let queue = node.http().get("/v1/queues/a").await.expect("an answer").expect(200);
+    let queue = node.http().get("/v1/queues/a").await.expect("a response").expect(200);
     let default = json!({ "limit": 1000, "per": "1s" });
     assert_eq!((&queue["rateLimit"], &queue["effectiveRateLimit"]), (&Value::Null, &default));
 }
@@ -89,7 +89,7 @@ async fn a_concurrency_limit_holds_across_workers() {
     let node = server().start().await;
     patch(&node, "q", json!({ "concurrency": 2 })).await;
     let jobs: Vec<_> = (0..12).map(|_| json!({ "type": "t", "queue": "q" })).collect();
-    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("an answer").expect(201);
+    node.http().post("/v1/jobs/batch", json!({ "jobs": jobs })).await.expect("a response").expect(201);
     let observations = Observations::default();
     let slow = |id: &str| Plan::new(id, "q", |_| Handling::CompleteAfter(Duration::from_millis(50), Value::Null));
     let one = GatewayWorker::start(node.http(), &observations, slow("one")).await;
@@ -114,7 +114,7 @@ async fn a_queue_without_workers_says_so() {
     })
     .await;
     assert_eq!((&queue["workers"], &queue["counts"]["pending"]), (&json!(0), &json!(1)));
-    let all = node.http().get("/v1/queues").await.expect("an answer").expect(200);
+    let all = node.http().get("/v1/queues").await.expect("a response").expect(200);
     assert_eq!(all["queues"][0]["name"], "q");
     assert_eq!(node.metric("convoke_queue_depth", &["queue=\"q\"", "status=\"pending\""]).await, 1.0);
 }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::server;
 
 async fn put(node: &Node, name: &str, schedule: Value) -> Value {
-    let answer = node.http().send("PUT", &format!("/v1/schedules/{name}"), Some(schedule)).await.expect("an answer");
-    assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
-    answer.json()
+    let response = node.http().send("PUT", &format!("/v1/schedules/{name}"), Some(schedule)).await.expect("a response");
+    assert!(matches!(response.status, 200 | 201), "{}", response.text());
+    response.json()
 }
 
 async fn jobs_of(node: &Node, schedule: &str) -> usize {
@@ -55,7 +55,7 @@ async fn a_tick_is_skipped_while_the_job_of_the_last_one_is_live() {
     let node = server().start().await;
     put(&node, "s", json!({ "type": "t", "queue": "q", "every": "100ms" })).await;
     eventually("the first tick", || async { (jobs_of(&node, "s").await == 1).then_some(()) }).await;
-    let first = node.http().get("/v1/schedules/s").await.expect("an answer").expect(200)["nextRunAt"].clone();
+    let first = node.http().get("/v1/schedules/s").await.expect("a response").expect(200)["nextRunAt"].clone();
     eventually("the schedule to move on", || async {
         let next = node.http().get("/v1/schedules/s").await.ok()?.json()["nextRunAt"].clone();
         (next != first).then_some(())
@@ -76,7 +76,7 @@ async fn a_schedule_is_paused_resumed_triggered_replaced_and_removed() {
     let next: Timestamp = shown["nextRunAt"].as_str().expect("a next run").parse().expect("an instant");
     assert_eq!(next.to_zoned(jiff::tz::TimeZone::get("Europe/Berlin").expect("a zone")).hour(), 3);
     let post = |verb: &'static str| async move {
-        http.post(&format!("/v1/schedules/s/{verb}"), json!({})).await.expect("an answer")
+        http.post(&format!("/v1/schedules/s/{verb}"), json!({})).await.expect("a response")
     };
     let paused = post("pause").await.expect(200);
     assert_eq!((&paused["paused"], &paused["nextRunAt"]), (&json!(true), &Value::Null));
@@ -87,8 +87,8 @@ async fn a_schedule_is_paused_resumed_triggered_replaced_and_removed() {
     assert_eq!(jobs_of(&node, "s").await, 1);
     let replaced = put(&node, "s", json!({ "type": "u", "queue": "q", "every": "1h" })).await;
     assert_eq!((&replaced["type"], &replaced["every"], &replaced["cron"]), (&json!("u"), &json!("1h"), &Value::Null));
-    let all = http.get("/v1/schedules").await.expect("an answer").expect(200);
+    let all = http.get("/v1/schedules").await.expect("a response").expect(200);
     assert_eq!(all["schedules"].as_array().map(Vec::len), Some(1));
-    assert_eq!(http.send("DELETE", "/v1/schedules/s", None).await.expect("an answer").status, 204);
-    assert_eq!(http.get("/v1/schedules/s").await.expect("an answer").status, 404);
+    assert_eq!(http.send("DELETE", "/v1/schedules/s", None).await.expect("a response").status, 204);
+    assert_eq!(http.get("/v1/schedules/s").await.expect("a response").status, 404);
 }

@@ -36,9 +36,9 @@ async fn logs_are_replayed_followed_and_ended() {
     let http = node.http();
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     let body = json!({ "workerId": "w", "name": "w", "queues": ["q"], "concurrency": 1 });
-    http.post("/v1/worker/register", body).await.expect("an answer").expect(200);
+    http.post("/v1/worker/register", body).await.expect("a response").expect(200);
     let body = json!({ "workerId": "w", "max": 1, "wait": "20s" });
-    let run = http.post("/v1/worker/poll", body).await.expect("an answer").expect(200)["jobs"][0].clone();
+    let run = http.post("/v1/worker/poll", body).await.expect("a response").expect(200)["jobs"][0].clone();
     let event = |kind: &str, message: &str| {
         let mut event = json!({ "jobId": run["jobId"], "executionId": run["executionId"], "kind": kind });
         if kind == "log" {
@@ -47,16 +47,16 @@ async fn logs_are_replayed_followed_and_ended() {
         }
         json!({ "workerId": "w", "events": [event] })
     };
-    http.post("/v1/worker/report", event("log", "first")).await.expect("an answer").expect(200);
+    http.post("/v1/worker/report", event("log", "first")).await.expect("a response").expect(200);
     let mut stream = http.sse(&format!("/v1/jobs/{id}/logs/stream")).await.expect("a stream");
     let is = |text: &'static str| move |event: &convoke_testkit::process::SseEvent| event.json()["message"] == text;
     let first = stream.wait_for("what was there", is("first")).await.json();
     assert_eq!((&first["level"], &first["seq"]), (&json!("warn"), &json!(1)));
-    http.post("/v1/worker/report", event("log", "second")).await.expect("an answer").expect(200);
+    http.post("/v1/worker/report", event("log", "second")).await.expect("a response").expect(200);
     stream.wait_for("what is new", is("second")).await;
-    http.post("/v1/worker/report", event("completed", "")).await.expect("an answer").expect(200);
+    http.post("/v1/worker/report", event("completed", "")).await.expect("a response").expect(200);
     stream.wait_for("the end", |event| event.event.as_deref() == Some("end")).await;
-    let page = http.get(&format!("/v1/jobs/{id}/logs?after=1&limit=10")).await.expect("an answer").expect(200);
+    let page = http.get(&format!("/v1/jobs/{id}/logs?after=1&limit=10")).await.expect("a response").expect(200);
     assert_eq!(page["logs"].as_array().map(Vec::len), Some(1), "{page}");
     assert_eq!((&page["logs"][0]["message"], &page["nextAfter"]), (&json!("second"), &json!(2)));
 }

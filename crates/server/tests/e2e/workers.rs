@@ -16,13 +16,13 @@ async fn impatient() -> Node {
 
 async fn register(http: &Http, worker: &str, queue: &str) -> Value {
     let body = json!({ "workerId": worker, "name": worker, "queues": [queue], "concurrency": 5 });
-    http.post("/v1/worker/register", body).await.expect("an answer").expect(200)
+    http.post("/v1/worker/register", body).await.expect("a response").expect(200)
 }
 
 /// One job of the queue, taken by hand.
 async fn take(http: &Http, worker: &str) -> Value {
     let body = json!({ "workerId": worker, "max": 1, "wait": "20s" });
-    let polled = http.post("/v1/worker/poll", body).await.expect("an answer").expect(200);
+    let polled = http.post("/v1/worker/poll", body).await.expect("a response").expect(200);
     assert_eq!(polled["jobs"].as_array().map(Vec::len), Some(1), "{polled}");
     polled["jobs"][0].clone()
 }
@@ -34,13 +34,13 @@ fn event(run: &Value, kind: &str) -> Value {
 /// Reports, registering again where the server has forgotten the worker.
 async fn report(http: &Http, worker: &str, queue: &str, events: &[Value]) -> Value {
     let body = json!({ "workerId": worker, "events": events });
-    let answer = http.post("/v1/worker/report", body.clone()).await.expect("an answer");
-    if answer.status != 404 {
-        return answer.expect(200);
+    let response = http.post("/v1/worker/report", body.clone()).await.expect("a response");
+    if response.status != 404 {
+        return response.expect(200);
     }
-    assert_eq!(answer.json()["error"]["code"], "unknown_worker");
+    assert_eq!(response.json()["error"]["code"], "unknown_worker");
     register(http, worker, queue).await;
-    http.post("/v1/worker/report", body).await.expect("an answer").expect(200)
+    http.post("/v1/worker/report", body).await.expect("a response").expect(200)
 }
 
 /// A command that runs until the file `go` is there.
@@ -107,14 +107,14 @@ async fn the_late_completion_of_a_paused_worker_process_is_refused() {
     .await;
     assert_eq!(new["attempt"], 2);
     let fenced = node.metric("convoke_fenced_total", &[]).await;
-    // Its command ends, it wakes up, and has a completion to tell.
+    // Its command ends, it wakes up, and has a completion to report.
     std::fs::write(node.settings().directory().join("go"), "").expect("a file");
     paused.signal(Signal::CONT);
     eventually("the refusal of the late completion", || async {
         (node.metric("convoke_fenced_total", &[]).await > fenced).then_some(())
     })
     .await;
-    assert_eq!(node.job(&id).await, new, "the newer run goes on as if nothing had been said");
+    assert_eq!(node.job(&id).await, new, "the newer run continues unchanged");
     std::fs::write(node.settings().directory().join("go-on"), "").expect("a file");
     let job = node.job_when(&id, &["completed"]).await;
     assert_eq!((&job["executionId"], &job["attempt"]), (&new["executionId"], &new["attempt"]));
@@ -132,7 +132,7 @@ async fn a_late_report_is_answered_with_stale_execution() {
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     register(http, "slow", "q").await;
     let old = take(http, "slow").await;
-    // It says nothing more, and is dead to the server after a second; the other waits for its run.
+    // It sends nothing more, and the server considers it dead after a second; the other waits for its run.
     register(http, "quick", "q").await;
     let new = take(http, "quick").await;
     assert_ne!(new["executionId"], old["executionId"]);
@@ -144,17 +144,17 @@ async fn a_late_report_is_answered_with_stale_execution() {
             "failed" => late["error"] = "late".into(),
             _ => {}
         }
-        let answer = report(http, "slow", "q", &[late]).await;
-        assert_eq!(answer["accepted"], 0, "{kind}: {answer}");
+        let response = report(http, "slow", "q", &[late]).await;
+        assert_eq!(response["accepted"], 0, "{kind}: {response}");
         let refused = json!([{ "executionId": old["executionId"], "code": "stale_execution" }]);
-        assert_eq!(answer["rejected"], refused, "{kind}");
+        assert_eq!(response["rejected"], refused, "{kind}");
     }
     let mut done = event(&new, "completed");
     done["result"] = json!({ "by": "quick" });
     assert_eq!(report(http, "quick", "q", &[done]).await["accepted"], 1);
     let job = node.job(&id).await;
     assert_eq!((&job["status"], &job["result"]["by"]), (&json!("completed"), &json!("quick")));
-    let logs = http.get(&format!("/v1/jobs/{id}/logs")).await.expect("an answer").expect(200);
+    let logs = http.get(&format!("/v1/jobs/{id}/logs")).await.expect("a response").expect(200);
     assert_eq!(logs["logs"], json!([]), "nothing of the late run was kept");
 }
 
@@ -169,7 +169,7 @@ async fn a_queue_whose_last_worker_died_keeps_its_jobs_pending() {
     events.wait_for("worker:dead", |event| event.event.as_deref() == Some("worker:dead")).await;
     // A second one wakes the dispatcher once more.
     let other = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
-    node.http().get("/metrics").await.expect("an answer");
+    node.http().get("/metrics").await.expect("a response");
     for (id, attempt) in [(id, 1), (other, 0)] {
         let job = node.job(&id).await;
         assert_eq!((&job["status"], &job["attempt"]), (&json!("pending"), &json!(attempt)), "nobody could run it");
@@ -190,8 +190,8 @@ async fn a_repeated_end_changes_nothing_and_another_end_is_refused() {
     assert_eq!(report(http, "w", "q", &[done]).await, json!({ "accepted": 1, "rejected": [] }));
     let mut failed = event(&run, "failed");
     failed["error"] = "after all".into();
-    let answer = report(http, "w", "q", &[failed]).await;
-    assert_eq!(answer["rejected"][0]["code"], "stale_execution", "{answer}");
+    let response = report(http, "w", "q", &[failed]).await;
+    assert_eq!(response["rejected"][0]["code"], "stale_execution", "{response}");
     assert_eq!(node.job(&id).await, job);
 }
 
@@ -208,14 +208,14 @@ async fn workers_that_leave_while_they_poll_are_gone() {
                 http.post("/v1/worker/poll", parked),
                 http.post("/v1/worker/leave", json!({ "workerId": worker }))
             );
-            left.expect("an answer").expect(200);
-            polled.expect("an answer").expect(404);
+            left.expect("a response").expect(200);
+            polled.expect("a response").expect(404);
             let again = json!({ "workerId": worker, "max": 1, "wait": "0s" });
-            http.post("/v1/worker/poll", again).await.expect("an answer").expect(404);
+            http.post("/v1/worker/poll", again).await.expect("a response").expect(404);
         });
         futures_util::future::join_all(rounds).await;
     }
-    let listed = http.get("/v1/workers").await.expect("an answer").json();
+    let listed = http.get("/v1/workers").await.expect("a response").json();
     assert_eq!(listed["workers"], json!([]));
 }
 
@@ -229,10 +229,10 @@ async fn one_stale_event_hinders_no_other() {
     );
     register(http, "w", "q").await;
     let (one, two) = (take(http, "w").await, take(http, "w").await);
-    node.http().post(&format!("/v1/jobs/{first}/cancel"), json!({})).await.expect("an answer").expect(200);
-    let answer = report(http, "w", "q", &[event(&one, "completed"), event(&two, "completed")]).await;
-    assert_eq!(answer["accepted"], 1, "{answer}");
-    assert_eq!(answer["rejected"][0]["executionId"], one["executionId"]);
+    node.http().post(&format!("/v1/jobs/{first}/cancel"), json!({})).await.expect("a response").expect(200);
+    let response = report(http, "w", "q", &[event(&one, "completed"), event(&two, "completed")]).await;
+    assert_eq!(response["accepted"], 1, "{response}");
+    assert_eq!(response["rejected"][0]["executionId"], one["executionId"]);
     assert_eq!(node.job(&first).await["status"], "cancelled");
     assert_eq!(node.job(&second).await["status"], "completed");
 }
@@ -263,7 +263,7 @@ async fn a_run_that_its_worker_no_longer_knows_of_is_lost() {
     let run = take(http, "forgetful").await;
     eventually("the run to be declared lost", || async {
         let body = json!({ "workerId": "forgetful", "running": [] });
-        http.post("/v1/worker/heartbeat", body).await.expect("an answer").expect(200);
+        http.post("/v1/worker/heartbeat", body).await.expect("a response").expect(200);
         (node.job(&id).await["executionId"] != run["executionId"]).then_some(())
     })
     .await;
@@ -284,7 +284,7 @@ async fn a_run_from_before_a_restart_that_its_worker_no_longer_knows_of_is_lost(
     register(http, "w", "q").await;
     let job = eventually("the run to be declared lost", || async {
         let body = json!({ "workerId": "w", "running": [] });
-        http.post("/v1/worker/heartbeat", body).await.expect("an answer").expect(200);
+        http.post("/v1/worker/heartbeat", body).await.expect("a response").expect(200);
         let job = node.job(&id).await;
         (job["executionId"] != run["executionId"]).then_some(job)
     })
@@ -300,15 +300,15 @@ async fn an_unknown_worker_is_told_to_register_again() {
         ("/v1/worker/poll", json!({ "workerId": "nobody", "max": 1, "wait": "0s" })),
         ("/v1/worker/heartbeat", json!({ "workerId": "nobody", "running": [] })),
     ] {
-        let answer = node.http().post(path, body).await.expect("an answer");
-        assert_eq!(answer.expect(404)["error"]["code"], "unknown_worker", "{path}");
+        let response = node.http().post(path, body).await.expect("a response");
+        assert_eq!(response.expect(404)["error"]["code"], "unknown_worker", "{path}");
     }
     register(node.http(), "w", "q").await;
     node.restart().await;
     // Whether a registration survives a restart is the server's business; that the worker can go on is not.
     register(node.http(), "w", "q").await;
     let body = json!({ "workerId": "w", "max": 1, "wait": "0s" });
-    let polled = node.http().post("/v1/worker/poll", body).await.expect("an answer").expect(200);
+    let polled = node.http().post("/v1/worker/poll", body).await.expect("a response").expect(200);
     assert_eq!((&polled["jobs"], &polled["drain"]), (&json!([]), &json!(false)));
 }
 
@@ -320,7 +320,7 @@ async fn a_cancelled_run_is_told_to_its_worker() {
     let worker = GatewayWorker::start(node.http(), &observations, Plan::new("w", "q", |_| Handling::Hold)).await;
     node.job_when(&id, &["running"]).await;
     let body = json!({ "reason": "not needed" });
-    let job = node.http().post(&format!("/v1/jobs/{id}/cancel"), body).await.expect("an answer").expect(200);
+    let job = node.http().post(&format!("/v1/jobs/{id}/cancel"), body).await.expect("a response").expect(200);
     assert_eq!(job["status"], "cancelled");
     eventually("the worker to stop its run", || async { worker.running().is_empty().then_some(()) }).await;
     assert_eq!(node.job(&id).await["status"], "cancelled");
@@ -357,7 +357,7 @@ async fn a_worker_with_its_hands_full_gets_no_more() {
     })
     .await;
     assert!(most <= 2, "{most} at once");
-    let workers = node.http().get("/v1/workers").await.expect("an answer").expect(200);
+    let workers = node.http().get("/v1/workers").await.expect("a response").expect(200);
     assert_eq!(workers["workers"][0]["workerId"], "w", "{workers}");
     assert_eq!(workers["workers"][0]["concurrency"], 2);
 }

@@ -1,4 +1,4 @@
-//! What `convoke bench election` says where it cannot measure.
+//! The error of `convoke bench election` if it cannot measure.
 
 use super::stage::Stage;
 
@@ -17,9 +17,11 @@ async fn a_contender_that_ends_before_it_led_is_quoted() {
     let stage = Stage::on_sqlite("3s");
     let output = stage.cli().run(["bench", "election", "--quick", "--redis", "redis://127.0.0.1:1"]).await;
     assert_eq!(output.code, Some(1), "{output:?}");
-    let said = output.stderr.split("a contender ended before it led: ").nth(1);
+    let printed = output.stderr.split("a contender ended before it led: ").nth(1);
     assert!(
-        said.is_some_and(|said| said.contains("cannot connect to Redis at 127.0.0.1:1 (--leases): connection refused")),
+        printed.is_some_and(
+            |printed| printed.contains("cannot connect to Redis at 127.0.0.1:1 (--leases): connection refused")
+        ),
         "{}",
         output.stderr
     );

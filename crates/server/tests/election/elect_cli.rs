@@ -1,4 +1,4 @@
-//! What `convoke elect` takes, prints and ends with.
+//! The arguments, the output and the exit codes of `convoke elect`.
 
 use convoke_testkit::process::{Program, Proxy, RedisServer, Signal, is_alive, number_in};
 use serde_json::{Value, json};
@@ -49,12 +49,12 @@ async fn a_command_that_is_not_there_ends_it_as_a_shell_would() {
 #[tokio::test]
 async fn signals_are_passed_on_and_those_that_end_it_end_both() {
     let stage = Stage::on_sqlite(TTL);
-    let script = format!("trap 'echo heard usr1' USR1; trap 'echo heard hup' HUP; trap 'exit 9' INT; {READY}");
+    let script = format!("trap 'echo received usr1' USR1; trap 'echo received hup' HUP; trap 'exit 9' INT; {READY}");
     let mut program = stage.contend("a", &[], &script);
     is_ready(&mut program).await;
-    for (signal, said) in [(Signal::USR1, "heard usr1"), (Signal::HUP, "heard hup")] {
+    for (signal, output) in [(Signal::USR1, "received usr1"), (Signal::HUP, "received hup")] {
         program.signal(signal);
-        program.line(said, |line| (line == said).then_some(())).await.expect("it runs");
+        program.line(output, |line| (line == output).then_some(())).await.expect("it runs");
     }
     program.signal(Signal::INT);
     assert_eq!(program.wait().await.code(), Some(9), "{:?}", program.printed());
@@ -119,6 +119,9 @@ async fn without_a_command_every_change_is_a_line_of_json() {
     first.line("that it leads", leads).await.expect("it runs");
     let mut second = stage.watch("b", &["--once"]);
     second.line("who leads", leads).await.expect("it runs");
+    // A member that has left is not listed any more.
+    let both = |line: &str| line.contains("\"workers\":[\"a\",\"b\"]").then_some(());
+    second.line("both members", both).await.expect("it runs");
     first.signal(Signal::TERM);
     assert_eq!(first.wait().await.code(), Some(0), "{:?}", first.printed());
     second.line("its own turn", |line| line.contains("\"newLeader\":\"b\"").then_some(())).await.expect("it runs");
@@ -170,7 +173,7 @@ async fn heartbeats_that_come_too_late_for_a_command_are_refused() {
 #[tokio::test]
 async fn a_wrong_command_line_is_refused_by_what_is_wrong() {
     let stage = Stage::on_sqlite(TTL);
-    for (line, said) in [
+    for (line, message) in [
         ("elect", "<NAMESPACE>"),
         ("elect x", "--leases"),
         ("elect x --leases memory:", "--leases"),
@@ -184,7 +187,7 @@ async fn a_wrong_command_line_is_refused_by_what_is_wrong() {
     ] {
         let output = stage.cli().run(line.split(' ')).await;
         assert_eq!(output.code, Some(2), "{line}: {output:?}");
-        assert!(output.stderr.contains(said), "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(message), "{line}: {}", output.stderr);
     }
     let empty = stage.cli().run(["elect", "", "--leases", "sqlite:x.db"]).await;
     assert_eq!(empty.code, Some(2), "{empty:?}");

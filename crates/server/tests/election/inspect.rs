@@ -25,7 +25,7 @@ async fn is_looked_at(stage: &Stage) {
     assert!(status["remaining"].is_string(), "{status}");
     for _ in 0..3 {
         let members = stage.inspect("members").await.json();
-        assert_eq!(members["members"], json!([{ "id": "a", "isLeader": true }]), "who looks is no member");
+        assert_eq!(members["members"], json!([{ "id": "a", "isLeader": true }]), "a reader is no member");
     }
     let metrics = eventually("figures of the leader", || async {
         let inspect = stage.inspect("metrics").await;
@@ -108,9 +108,9 @@ async fn an_elector_serves_its_health_its_metrics_and_its_election() {
     assert_eq!((&election["leader"], &election["namespace"]), (&"a".into(), &NAMESPACE.into()), "{election}");
     assert!(election["breaker"]["resetTimeoutMs"].is_u64(), "{election}");
     assert_eq!(election["isYielding"], false, "{election}");
-    let health = http.get("/health").await.expect("an answer").expect(200);
+    let health = http.get("/health").await.expect("a response").expect(200);
     assert_eq!(health["status"], "healthy");
-    let metrics = http.get("/metrics").await.expect("an answer");
+    let metrics = http.get("/metrics").await.expect("a response");
     assert!(metrics.text().contains(&format!("convoke_leader{{namespace=\"{NAMESPACE}\"}} 1")), "{}", metrics.text());
-    assert_eq!(http.get("/v1/jobs").await.expect("an answer").status, 404);
+    assert_eq!(http.get("/v1/jobs").await.expect("a response").status, 404);
 }

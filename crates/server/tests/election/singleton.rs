@@ -16,7 +16,7 @@ const GENTLE: &str = r#"while :; do echo "$CONVOKE_EPOCH $NAME" >> "$DIARY"; sle
 const STUBBORN: &str = r#"trap "" TERM INT HUP
     (while :; do echo "$CONVOKE_EPOCH $NAME" >> "$DIARY"; sleep 0.01; done) & wait"#;
 
-/// What happens to a leader.
+/// The fault of a leader.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Killed,
@@ -153,7 +153,7 @@ async fn a_request_to_end_counts_also_where_the_lead_is_lost() {
     let mut doomed = doomed(&[]).await;
     doomed.leader.signal(Signal::TERM);
     let code = doomed.leader.wait().await.code();
-    // With the code of the command, or without one where that was gone already when the request was heard.
+    // With the code of the command, or without one if that had ended already when the request arrived.
     assert!(matches!(code, Some(0 | 137)), "{code:?}: {:?}", doomed.leader.printed());
 }
 

@@ -1,8 +1,8 @@
 //! Every name that users type, send and read, as done or missing.
 //!
 //! The tables list all commands, endpoints, configuration keys, variables, metrics and events that are promised, each
-//! with the capability it belongs to. What belongs to a capability that is there is looked for in the real binary and
-//! must be found; the rest is shown, so that the list says at any time how far we are.
+//! with the capability it belongs to. The names of a capability that exists are searched for in the real binary and
+//! must be found; the rest is shown, so that the list shows what is missing.
 
 mod tables;
 
@@ -13,7 +13,7 @@ use convoke_testkit::process::{Cli, GatewayWorker, Handling, Node, NodeBuilder, 
 use serde_json::{Value, json};
 use tables::{COMMANDS, Capability, ENDPOINTS, EVENTS, KEYS, METRICS};
 
-/// What is there. A capability that is finished is added here, and from then on nothing of it may be missing.
+/// The capabilities that exist. A capability that is finished is added here, and from then on nothing of it may be missing.
 const THERE: [Capability; 5] =
     [Capability::Jobs, Capability::Cluster, Capability::Shards, Capability::Election, Capability::Mesh];
 
@@ -21,7 +21,7 @@ fn server() -> NodeBuilder {
     Node::builder(env!("CARGO_BIN_EXE_convoke"))
 }
 
-/// What was looked for, and what is wrong with it where it was not found.
+/// The names that were searched for, and the reason if one was not found.
 #[derive(Default)]
 struct Findings {
     lines: Vec<String>,
@@ -107,7 +107,7 @@ async fn every_command_that_reads_has_json_and_every_one_that_asks_a_server_says
 #[tokio::test]
 async fn every_endpoint() {
     let node = server().start().await;
-    let api = node.http().get("/openapi.json").await.expect("an answer").expect(200);
+    let api = node.http().get("/openapi.json").await.expect("a response").expect(200);
     let mut findings = Findings::default();
     let version = api["openapi"].as_str().is_some_and(|version| version.starts_with("3.1"));
     findings.add(Capability::Jobs, "OpenAPI 3.1", found(version, || api["openapi"].to_string()));
@@ -115,8 +115,8 @@ async fn every_endpoint() {
         let name = format!("{method} {path}");
         // A page and the description itself are not described; they must be there.
         if matches!(path, "/" | "/openapi.json") {
-            let answer = node.http().get(path).await.expect("an answer");
-            findings.add(capability, &name, found(answer.status == 200, || answer.text()));
+            let response = node.http().get(path).await.expect("a response");
+            findings.add(capability, &name, found(response.status == 200, || response.text()));
             continue;
         }
         let operation = operation(&api, method, path);
@@ -151,7 +151,7 @@ fn parameter_names(api: &Value, path: &str, operation: &Value) -> BTreeSet<Strin
     all.filter_map(|parameter| parameter["name"].as_str()).map(str::to_owned).collect()
 }
 
-/// What `--print-config` says: key to value.
+/// The output of `--print-config`: key to value.
 async fn printed(cli: &Cli) -> BTreeMap<String, String> {
     let output = cli.run(["serve", "--print-config"]).await;
     let mut section = String::new();
@@ -180,6 +180,7 @@ async fn every_configuration_key_and_its_default() {
                 let value = match key {
                     "leases.url" => "memory:",
                     "http.public" => "health",
+                    "http.base_path" => "/given",
                     _ => "given",
                 };
                 let mut cli = builder.cli();
@@ -203,7 +204,7 @@ async fn the_variables_of_older_deployments() {
     let logs = logs_of_a_life(builder.clone()).await;
     assert!(!logs.is_empty(), "NODE_ENV=production: JSON logs");
     assert!(logs.iter().all(|line| line["service"] == "herder"), "PROCESS_NAME: the name in the logs: {logs:?}");
-    assert!(logs.iter().any(|line| line["level"] == "INFO"), "LOG_LEVEL is info unless told: {logs:?}");
+    assert!(logs.iter().any(|line| line["level"] == "INFO"), "LOG_LEVEL is info by default: {logs:?}");
     let quiet = logs_of_a_life(builder.clone().env("LOG_LEVEL", "error")).await;
     assert_eq!(quiet, Vec::<Value>::new(), "LOG_LEVEL=error: nothing went wrong");
     let mut node = builder.env("NODE_ENV", "development").start().await;
@@ -212,14 +213,14 @@ async fn the_variables_of_older_deployments() {
         .await;
 }
 
-/// The lines of JSON that a server says from its start to its orderly end.
+/// The lines of JSON that a server logs from its start to its orderly end.
 async fn logs_of_a_life(builder: NodeBuilder) -> Vec<Value> {
     let mut node = builder.start().await;
     node.enqueued(json!({ "type": "t" })).await;
     node.signal(Signal::TERM);
     assert_eq!(node.program().wait().await.code(), Some(0));
-    let said = node.program().printed();
-    said.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
+    let printed = node.program().printed();
+    printed.iter().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
 }
 
 /// A little of everything happens: jobs that end in every way, a schedule, a refused report.
@@ -248,19 +249,19 @@ async fn live_a_little(node: &Node, names: &mut BTreeSet<String>) {
     ] {
         let id = node.enqueued(spec).await;
         if end == "cancelled" {
-            http.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.expect("an answer").expect(200);
+            http.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.expect("a response").expect(200);
         }
         ends.insert(id, end);
     }
     let schedule = json!({ "type": "good", "queue": "q", "every": "100ms" });
-    http.send("PUT", "/v1/schedules/s", Some(schedule)).await.expect("an answer").expect(201);
+    http.send("PUT", "/v1/schedules/s", Some(schedule)).await.expect("a response").expect(201);
     let daily = Some(json!({ "type": "good", "queue": "q", "every": "1d" }));
-    http.send("PUT", "/v1/schedules/d", daily.clone()).await.expect("an answer").expect(201);
-    http.send("PUT", "/v1/schedules/d", daily).await.expect("an answer").expect(200);
+    http.send("PUT", "/v1/schedules/d", daily.clone()).await.expect("a response").expect(201);
+    http.send("PUT", "/v1/schedules/d", daily).await.expect("a response").expect(200);
     for verb in ["pause", "resume"] {
-        http.post(&format!("/v1/schedules/d/{verb}"), json!({})).await.expect("an answer").expect(200);
+        http.post(&format!("/v1/schedules/d/{verb}"), json!({})).await.expect("a response").expect(200);
     }
-    http.send("DELETE", "/v1/schedules/d", None).await.expect("an answer").expect(204);
+    http.send("DELETE", "/v1/schedules/d", None).await.expect("a response").expect(204);
     for (id, end) in &ends {
         node.job_when(id, &[*end]).await;
     }
@@ -268,7 +269,7 @@ async fn live_a_little(node: &Node, names: &mut BTreeSet<String>) {
     let execution = node.job(&completed).await["executionId"].clone();
     let late = json!({ "workerId": "w", "events": [
         { "jobId": completed, "executionId": execution, "kind": "failed", "error": "late" } ] });
-    http.post("/v1/worker/report", late).await.expect("an answer").expect(200);
+    http.post("/v1/worker/report", late).await.expect("a response").expect(200);
     worker.leave().await;
     events
         .wait_for("worker:left", |event| {
@@ -291,7 +292,7 @@ async fn every_metric_and_event() {
     for (capability, event) in EVENTS {
         findings.add(capability, &format!("event {event}"), found(names.contains(event), || format!("only {names:?}")));
     }
-    let text = node.http().get("/metrics").await.expect("an answer").text() + &metrics_of_a_mesh().await;
+    let text = node.http().get("/metrics").await.expect("a response").text() + &metrics_of_a_mesh().await;
     for (capability, metric, labels) in METRICS {
         let series = text.lines().find(|line| {
             let rest = line.strip_prefix(metric).unwrap_or_default();
@@ -317,7 +318,7 @@ async fn metrics_of_a_mesh() -> String {
     let mesh = convoke::Mesh::connect("memory:", "interfaces").await.expect("memory is always there");
     let mesh = mesh.on_raw("echo", |_, data| async move { Ok(data) }).start().await.expect("starts");
     let options = convoke::mesh::CallOptions::default();
-    mesh.invoke_raw(mesh.instance_id(), "echo", &Value::Null, options).await.expect("an answer");
+    mesh.invoke_raw(mesh.instance_id(), "echo", &Value::Null, options).await.expect("a response");
     mesh.stop().await;
     handle.render()
 }

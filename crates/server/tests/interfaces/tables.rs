@@ -1,6 +1,6 @@
 //! The names themselves.
 
-/// What a name belongs to.
+/// The capability of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capability {
     Jobs,
@@ -14,9 +14,13 @@ pub enum Capability {
 use Capability::*;
 
 /// A command and the words that its help must have.
-pub const COMMANDS: [(Capability, &str, &str); 48] = [
-    (Jobs, "", "serve enqueue job schedule queue dead worker cluster events bench"),
-    (Jobs, "serve", "--config --node-id --http --store --bus --bus-prefix --leases --insecure --demo --print-config"),
+pub const COMMANDS: [(Capability, &str, &str); 51] = [
+    (Jobs, "", "serve enqueue job schedule queue dead worker cluster audit events bench"),
+    (
+        Jobs,
+        "serve",
+        "--config --node-id --http --store --bus --bus-prefix --leases --insecure --no-dashboard --demo --print-config",
+    ),
     (Shards, "serve", "--shards"),
     (
         Jobs,
@@ -24,11 +28,28 @@ pub const COMMANDS: [(Capability, &str, &str); 48] = [
         "--queue --args --priority --delay --at --max-retries --timeout --unique-key --correlation-id --tag --retry-policy --wait --server --token",
     ),
     (Jobs, "job", "list show history cancel retry logs"),
-    (Jobs, "job list", "--queue --type --status --correlation-id --tag --limit --cursor"),
+    (
+        Jobs,
+        "job list",
+        "--queue --type --type-prefix --after --before --status --correlation-id --tag --limit --cursor",
+    ),
     (Jobs, "job show", ""),
     (Jobs, "job history", ""),
-    (Jobs, "job cancel", ""),
-    (Jobs, "job retry", ""),
+    (
+        Jobs,
+        "job cancel",
+        "--reason --queue --type --type-prefix --after --before --status --correlation-id --tag --all --dry-run",
+    ),
+    (
+        Jobs,
+        "job retry",
+        "--queue --type --type-prefix --after --before --status --correlation-id --tag --all --dry-run",
+    ),
+    (
+        Jobs,
+        "job delete",
+        "--queue --type --type-prefix --after --before --status --correlation-id --tag --all --dry-run",
+    ),
     (Jobs, "job logs", "-f"),
     (Jobs, "schedule", "add list show pause resume trigger remove"),
     (
@@ -60,6 +81,8 @@ pub const COMMANDS: [(Capability, &str, &str); 48] = [
     (Jobs, "cluster status", "--watch --every"),
     (Jobs, "cluster drain", "--no-wait"),
     (Jobs, "events", "--types"),
+    (Jobs, "audit", "--who --action --target --since --until --limit --all --cursor --json"),
+    (Jobs, "test-server", "--http --seed --start --insecure --json"),
     (Jobs, "bench jobs", "--json"),
     (Shards, "bench shards", ""),
     (Mesh, "bench mesh", ""),
@@ -74,7 +97,7 @@ pub const COMMANDS: [(Capability, &str, &str); 48] = [
 ];
 
 /// A method, a path and its query's parameters.
-pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
+pub const ENDPOINTS: [(Capability, &str, &str, &str); 57] = [
     (Jobs, "GET", "/", ""),
     (Jobs, "GET", "/openapi.json", ""),
     (Jobs, "GET", "/health", ""),
@@ -83,7 +106,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
     (Jobs, "GET", "/metrics", ""),
     (Jobs, "POST", "/v1/jobs", ""),
     (Jobs, "POST", "/v1/jobs/batch", ""),
-    (Jobs, "GET", "/v1/jobs", "queue type status correlationId tag limit cursor"),
+    (Jobs, "GET", "/v1/jobs", "queue type status correlationId tag schedule limit cursor"),
     (Jobs, "GET", "/v1/jobs/{id}", ""),
     (Jobs, "GET", "/v1/jobs/{id}/history", "after limit"),
     (Jobs, "GET", "/v1/jobs/{id}/logs", "after limit"),
@@ -97,11 +120,13 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
     (Jobs, "POST", "/v1/schedules/{name}/pause", ""),
     (Jobs, "POST", "/v1/schedules/{name}/resume", ""),
     (Jobs, "POST", "/v1/schedules/{name}/trigger", ""),
+    (Jobs, "GET", "/v1/schedules/{name}/ticks", "limit"),
     (Jobs, "GET", "/v1/queues", ""),
     (Jobs, "GET", "/v1/queues/{name}", ""),
     (Jobs, "PATCH", "/v1/queues/{name}", ""),
     (Jobs, "DELETE", "/v1/queues/{name}", ""),
     (Jobs, "GET", "/v1/dead-letters", ""),
+    (Jobs, "GET", "/v1/dead-letters/groups", "queue type schedule limit cursor"),
     (Jobs, "POST", "/v1/dead-letters/retry", ""),
     (Jobs, "POST", "/v1/dead-letters/purge", ""),
     (Jobs, "GET", "/v1/workers", ""),
@@ -111,7 +136,16 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
     (Jobs, "GET", "/v1/nodes/{id}/jobs", ""),
     (Jobs, "POST", "/v1/nodes/{id}/drain", ""),
     (Jobs, "GET", "/v1/cluster", ""),
-    (Jobs, "GET", "/v1/events", ""),
+    (Jobs, "GET", "/v1/cluster/terms", "limit"),
+    (Jobs, "GET", "/v1/cluster/refusals", "limit"),
+    (Jobs, "GET", "/v1/cluster/handoffs", "limit"),
+    (Jobs, "POST", "/v1/jobs/bulk", ""),
+    (Jobs, "GET", "/v1/elections", ""),
+    (Jobs, "GET", "/v1/elections/{namespace}", ""),
+    (Jobs, "GET", "/v1/timeseries", "window queue"),
+    (Jobs, "GET", "/v1/events", "types every"),
+    (Jobs, "DELETE", "/v1/sessions", ""),
+    (Jobs, "GET", "/v1/audit", "who action target after before limit cursor"),
     (Jobs, "POST", "/v1/worker/register", ""),
     (Jobs, "POST", "/v1/worker/poll", ""),
     (Jobs, "POST", "/v1/worker/report", ""),
@@ -119,17 +153,23 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 45] = [
     (Jobs, "POST", "/v1/worker/leave", ""),
     (Shards, "GET", "/v1/shards", ""),
     (Shards, "GET", "/v1/shards/{service}", ""),
+    (Shards, "GET", "/v1/shards/{service}/history", "limit"),
     (Jobs, "GET", "/v1/jobs/{id}", "wait"),
 ];
 
 /// A key and its default as it is printed; an empty one where there is none to print.
-pub const KEYS: [(Capability, &str, &str); 74] = [
+pub const KEYS: [(Capability, &str, &str); 80] = [
     (Jobs, "node.id", ""),
     (Jobs, "http.bind", "127.0.0.1:3000"),
     (Jobs, "http.tokens", "[]"),
     (Jobs, "http.public", ""),
     (Jobs, "http.hosts", "[]"),
     (Jobs, "http.insecure", "false"),
+    (Jobs, "http.session_ttl", "12h"),
+    (Jobs, "http.base_path", ""),
+    (Jobs, "dashboard.enabled", "true"),
+    (Jobs, "dashboard.name", ""),
+    (Jobs, "dashboard.color", "slate"),
     (Jobs, "store.url", "sqlite:convoke.db"),
     (Jobs, "bus.url", "memory:"),
     (Jobs, "bus.prefix", "convoke"),
@@ -195,13 +235,14 @@ pub const KEYS: [(Capability, &str, &str); 74] = [
     (Jobs, "retention.completed", "1d"),
     (Jobs, "retention.cancelled", "1d"),
     (Jobs, "retention.dead", "30d"),
+    (Jobs, "retention.audit", "90d"),
     (Jobs, "schedules.missed", "latest"),
     (Jobs, "schedules.overlap", "skip"),
     (Jobs, "schedules.every_min", "100ms"),
 ];
 
 /// A metric and its labels.
-pub const METRICS: [(Capability, &str, &str); 27] = [
+pub const METRICS: [(Capability, &str, &str); 28] = [
     (Jobs, "convoke_jobs_total", "queue type status"),
     (Jobs, "convoke_queue_depth", "queue status"),
     (Jobs, "convoke_queue_oldest_pending_seconds", "queue"),
@@ -216,6 +257,7 @@ pub const METRICS: [(Capability, &str, &str); 27] = [
     (Jobs, "convoke_duty_restarts_total", "duty"),
     (Jobs, "convoke_duty_seconds", "duty"),
     (Jobs, "convoke_cache_requests_total", "kind outcome"),
+    (Jobs, "convoke_audit_failures_total", ""),
     (Jobs, "process_cpu_seconds_total", ""),
     (Jobs, "process_resident_memory_bytes", ""),
     (Jobs, "process_start_time_seconds", ""),

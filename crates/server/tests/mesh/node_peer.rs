@@ -1,4 +1,4 @@
-//! The existing system's wire, spoken by its own kind of client: both ways, errors, heartbeats, cleanup, broadcasts.
+//! The existing system's protocol, with a client of its own kind: both ways, errors, heartbeats, cleanup, broadcasts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Request for Fail {
     type Response = ();
 }
 
-/// The peer's answer to it has no data at all.
+/// The peer's reply to it has no data at all.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Nothing {}
 
@@ -79,7 +79,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// `None`, and a word about it, where there is no Node.js here.
+    /// `None`, with a message, if Node.js is not installed.
     async fn set(test: &str) -> Option<Stage> {
         let Some(directory) = peer::installed().await else {
             skip_loudly(test, "there is no node or no npm on this machine");
@@ -157,16 +157,16 @@ async fn calls_are_answered_both_ways() {
     let values =
         [json!(null), json!(0.5), json!({"a": [1, "ü\u{1f600}\u{0}\"\\\n"], "b": {}}), json!("x".repeat(500_000))];
     for value in values {
-        assert_eq!(ours.invoke(InstanceId(peer.id), Echo(value.clone())).await.expect("the peer answers"), value);
+        assert_eq!(ours.invoke(InstanceId(peer.id), Echo(value.clone())).await.expect("the peer responds"), value);
         assert_eq!(peer.invoke(1, "echo", value.clone()).await["ok"], value);
     }
     ours.invoke(InstanceId(peer.id), Nothing {}).await.expect("no data is nothing");
     assert_eq!(peer.invoke(1, "nothing", json!({})).await["ok"], Value::Null);
-    // What ours adds to a request does not disturb them.
+    // The fields that ours adds to a request do not disturb theirs.
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().expect("a trace");
     let options = convoke::mesh::CallOptions { epoch: Some(convoke::Epoch(7)), ..Default::default() };
     let call = ours.invoke_with(InstanceId(peer.id), Echo(json!(1)), options);
-    assert_eq!(convoke::mesh::in_trace(trace, call).await.expect("the peer answers"), 1);
+    assert_eq!(convoke::mesh::in_trace(trace, call).await.expect("the peer responds"), 1);
 }
 
 #[tokio::test]
@@ -220,8 +220,9 @@ async fn what_ours_adds_to_the_errors_is_a_handlers_error_there() {
         busy
     };
     let (stopped, busy) = tokio::join!(slow, meanwhile);
-    for (answer, error) in [(large, "MESH_TOO_LARGE:echo"), (busy, "MESH_BUSY:echo"), (stopped, "MESH_STOPPED:sleep")] {
-        assert_eq!((&answer["name"], &answer["error"]), (&json!("MeshHandlerError"), &json!(error)));
+    for (response, error) in [(large, "MESH_TOO_LARGE:echo"), (busy, "MESH_BUSY:echo"), (stopped, "MESH_STOPPED:sleep")]
+    {
+        assert_eq!((&response["name"], &response["error"]), (&json!("MeshHandlerError"), &json!(error)));
     }
 }
 
@@ -244,12 +245,12 @@ async fn mixed_timeouts_get_heartbeats_of_their_own() {
     let there = |ms| ours.invoke_with_timeout(InstanceId(peer.id), Sleep { ms: 3_000 }, Duration::from_millis(ms));
     let back =
         |ms: u64| peer.order("invoke", json!({"to": 1, "type": "sleep", "data": {"ms": 3_000}, "timeoutMs": ms}));
-    let answers = tokio::join!(there(500), there(1_500), there(20_000), back(500), back(1_500), back(20_000));
-    for answer in [answers.0, answers.1, answers.2] {
-        answer.expect("the peer beats");
+    let responses = tokio::join!(there(500), there(1_500), there(20_000), back(500), back(1_500), back(20_000));
+    for response in [responses.0, responses.1, responses.2] {
+        response.expect("the peer beats");
     }
-    for answer in [answers.3, answers.4, answers.5] {
-        assert_eq!(answer["ok"]["slept"], 3_000, "{answer}");
+    for response in [responses.3, responses.4, responses.5] {
+        assert_eq!(response["ok"]["slept"], 3_000, "{response}");
     }
 }
 
@@ -310,7 +311,7 @@ async fn broadcasts_are_heard_on_both_sides() {
     });
     let clear = Clear { keys: vec!["a".into()] };
     assert_eq!(ours.broadcast(clear.clone()).await.expect("broadcast"), 1);
-    assert_eq!(hearing.recv().await, Some((InstanceId(1), clear.clone())), "our own is heard here, once");
+    assert_eq!(hearing.recv().await, Some((InstanceId(1), clear.clone())), "our own is received here, once");
     let theirs = peer.event("broadcast").await;
     assert_eq!((&theirs["data"], &theirs["from"]), (&json!({"keys": ["a"]}), &json!(1)));
     peer.order("broadcast", json!({"type": "clear", "data": {"keys": ["b"]}})).await;
@@ -326,7 +327,7 @@ async fn ten_thousand_calls_come_back_as_they_went() {
     let lanes = (0..64_u64).map(|lane| async move {
         for n in (lane..5_000).step_by(64) {
             let data = json!({"n": n, "text": format!("ü\"\\{n}")});
-            assert_eq!(ours.invoke(to, Echo(data.clone())).await.expect("the peer answers"), data);
+            assert_eq!(ours.invoke(to, Echo(data.clone())).await.expect("the peer responds"), data);
         }
     });
     let there = futures_util::future::join_all(lanes);

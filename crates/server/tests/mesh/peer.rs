@@ -1,4 +1,4 @@
-//! An instance on Node.js, in a process of its own, told what to do line by line.
+//! An instance on Node.js, in a process of its own, which reads its operations line by line.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -85,11 +85,11 @@ impl Peer {
         let stdin = child.stdin.take().expect("piped");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let (waiting, (received, events)) = (Waiting::default(), mpsc::unbounded_channel());
-        let answered = waiting.clone();
+        let pending = waiting.clone();
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
-                let waiter = message["id"].as_u64().and_then(|id| answered.lock().remove(&id));
+                let waiter = message["id"].as_u64().and_then(|id| pending.lock().remove(&id));
                 match waiter {
                     Some(waiter) => drop(waiter.send(message)),
                     None => drop(received.send(message)),
@@ -103,17 +103,17 @@ impl Peer {
         peer
     }
 
-    /// What the operation answers: the whole line.
+    /// Returns the operation's result: the whole line.
     pub async fn order(&self, op: &str, fields: Value) -> Value {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut order = json!({"id": id, "op": op});
         order.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
-        let (waiter, answer) = oneshot::channel();
+        let (waiter, response) = oneshot::channel();
         self.waiting.lock().insert(id, waiter);
         let line = format!("{order}\n");
         self.stdin.lock().await.write_all(line.as_bytes()).await.expect("the peer reads");
-        let answer = tokio::time::timeout(Duration::from_secs(120), answer).await;
-        answer.expect("the peer answers").expect("the peer lives")
+        let response = tokio::time::timeout(Duration::from_secs(120), response).await;
+        response.expect("the peer responds").expect("the peer lives")
     }
 
     pub async fn invoke(&self, to: u64, request_type: &str, data: Value) -> Value {
@@ -131,7 +131,7 @@ impl Peer {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, wanted).await.unwrap_or_else(|_| panic!("the peer said nothing of {kind}"))
+        tokio::time::timeout(PATIENCE, wanted).await.unwrap_or_else(|_| panic!("the peer reported no {kind}"))
     }
 
     pub async fn kill(mut self) {

@@ -1,4 +1,4 @@
-//! Many workers by hand in this process: they register, beat, take what they are told, and count it.
+//! Many workers by hand in this process: they register, send heartbeats, take their shards, and count the messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 const CONNECTING_MAX: usize = 64;
 const CONNECT_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a worker was told.
+/// The messages that a worker received.
 #[derive(Debug, Clone, Default)]
 pub struct Received {
     pub shards: Option<Vec<u32>>,
     pub version: u64,
-    /// Answers to its beats.
-    pub answers: u64,
+    /// Replies to its heartbeats.
+    pub responses: u64,
     /// Assignments that came by themselves.
     pub news: u64,
 }
@@ -53,7 +53,7 @@ impl Crowd {
         }
     }
 
-    /// The last `count` are gone, without a word.
+    /// Drops the last `count` without a message.
     pub fn kill(&mut self, count: usize) {
         for (_, task) in self.workers.drain(self.workers.len() - count..) {
             task.abort();
@@ -69,7 +69,7 @@ impl Crowd {
         self.workers.iter().map(|(received, _)| received.lock().news).sum()
     }
 
-    /// What they know of all shards together.
+    /// Returns the shards that they have together.
     pub fn census(&self) -> Census {
         let mut owners = vec![0; self.shards as usize];
         let (mut assigned, mut fewest, mut most) = (0, usize::MAX, 0);
@@ -164,7 +164,7 @@ fn on_frames(frames: &[bytes::Bytes], received: &mut Received) {
     assert_eq!(r#type, "assignment");
     match data.beat {
         None => received.news += 1,
-        Some(_) => received.answers += 1,
+        Some(_) => received.responses += 1,
     }
     assert!(data.version >= received.version, "version {} came after {}", data.version, received.version);
     received.version = data.version;

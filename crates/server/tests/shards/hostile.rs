@@ -1,4 +1,4 @@
-//! Strangers at the real port: what they send is answered or counted, and an honest worker does not notice.
+//! Unknown clients at the real port: their messages get a reply or are counted, and a correct worker is not affected.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ const REGISTER: &str = r#"{"type":"register","data":{"serviceName":"honest","wor
 async fn honest_worker_is_served(stage: &Stage) {
     let mut dealer = HandDealer::connect(stage.address()).await.expect("it is let in");
     dealer.send(REGISTER.as_bytes()).await.expect("it is connected");
-    let answer = dealer.receive().await.expect("it is answered");
-    let text = String::from_utf8_lossy(&answer[0]);
+    let response = dealer.receive().await.expect("it gets a reply");
+    let text = String::from_utf8_lossy(&response[0]);
     assert!(text.contains(r#""assignedShards":[0,1,2]"#), "{text}");
 }
 
@@ -32,7 +32,7 @@ async fn thousands_of_hostile_messages_are_answered_or_counted_and_never_fatal()
         if frames.is_empty() {
             continue;
         }
-        // One that is cut off comes back, as it would.
+        // A client whose connection is closed connects again, as a real one does.
         let sent = dealer.send_frames(&frames).await;
         while let Ok(received) = tokio::time::timeout(Duration::ZERO, dealer.receive()).await {
             if received.is_err() {
@@ -67,8 +67,8 @@ async fn a_browser_at_the_port_is_turned_away_and_counted() {
         .write_all(b"GET / HTTP/1.1\r\nHost: shards\r\nAccept: text/html,application/xhtml+xml,*/*\r\n\r\n")
         .await
         .expect("sent");
-    let mut said = Vec::new();
-    let _ = browser.read_to_end(&mut said).await;
+    let mut printed = Vec::new();
+    let _ = browser.read_to_end(&mut printed).await;
     honest_worker_is_served(&stage).await;
     wait_for_value("it is counted", 1.0, async || {
         stage.metric("convoke_shard_errors_total", "code=\"handshake\"").await

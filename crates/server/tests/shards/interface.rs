@@ -1,4 +1,4 @@
-//! What people see of shards: the command line, HTTP, events, settings.
+//! The interfaces of shards: the command line, HTTP, events, settings.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn the_command_line_joins_shows_and_leaves_and_watchers_are_told() {
     };
     let (mut a, mut b) = (join("a"), join("b"));
     let counts = || async {
-        let service = node.http().get("/v1/shards/s").await.expect("it answers").json();
+        let service = node.http().get("/v1/shards/s").await.expect("it responds").json();
         let workers = service["workers"].as_array().cloned().unwrap_or_default();
         workers.iter().map(|worker| worker["shards"].as_array().map_or(0, Vec::len)).collect::<Vec<_>>()
     };

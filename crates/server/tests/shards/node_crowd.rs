@@ -22,7 +22,7 @@ async fn a_thousand_workers_on_node_register_share_evenly_and_are_answered() {
         ("BEAT_MS", "1000".to_owned()),
     ];
     let mut crowd = scripts.start("crowd.mjs", &env);
-    // What they were told, all of them together: every shard once, ten each, and each was answered when it beat.
+    // The messages of all of them together: every shard once, ten each, and each got a reply to its heartbeat.
     let is_settled = |line: &str| {
         let census: Value = serde_json::from_str(line).ok()?;
         let wanted = [

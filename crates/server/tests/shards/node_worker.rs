@@ -21,14 +21,14 @@ pub fn start(scripts: &Javascript, stage: &Stage, worker: &str, read: &str) -> P
     scripts.start("worker.mjs", &env)
 }
 
-/// What it told of an event so far.
+/// The lines about an event so far.
 fn received(program: &Program, event: &str) -> Vec<Value> {
     let lines = program.printed();
     let events = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     events.filter(|it| it["event"] == event).collect()
 }
 
-/// The shards of each assignment it was told.
+/// The shards of each assignment that it received.
 pub async fn assigned(program: &mut Program, wanted: &[u32]) {
     let wanted = Value::from(wanted);
     let is_it = |line: &str| {
@@ -36,7 +36,7 @@ pub async fn assigned(program: &mut Program, wanted: &[u32]) {
         (line["event"] == "assignment" && line["assignedShards"] == wanted).then_some(())
     };
     let found = program.line(&format!("the assignment {wanted}"), is_it).await;
-    found.expect("it runs until it is told");
+    found.expect("it runs until it is stopped");
 }
 
 fn owns(worker: &str, shards: std::ops::Range<u32>) -> (String, Vec<u32>) {
@@ -60,9 +60,9 @@ async fn a_worker_of_the_documented_protocol_registers_beats_dies_and_is_replace
     })
     .await;
 
-    // Every beat is answered with the assignment, also for one that goes on reporting what it had at first.
+    // The reply to every heartbeat is the assignment, also for a worker that still reports what it had at first.
     let before = received(&bob, "assignment").len();
-    wait_for_value("its beats are answered", true, async || received(&bob, "assignment").len() > before + 5).await;
+    wait_for_value("its heartbeats get replies", true, async || received(&bob, "assignment").len() > before + 5).await;
     assert!(received(&bob, "error").is_empty(), "{:?}", received(&bob, "error"));
 
     // One is killed, and after its timeout the others have all.

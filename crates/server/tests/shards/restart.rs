@@ -21,7 +21,7 @@ fn changes(worker: &Program) -> Vec<Value> {
     worker.printed().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// How many shards a worker has, as it was told last.
+/// How many shards a worker has, by its last assignment.
 fn has(worker: &Program) -> usize {
     changes(worker).last().and_then(|change| change["shards"].as_array().map(Vec::len)).unwrap_or_default()
 }
@@ -90,7 +90,7 @@ async fn a_worker_of_the_documented_protocol_lives_through_a_restart() {
     let mut bob = start(&scripts, &stage, "bob", "all");
     assigned(&mut bob, &[5, 6, 7, 8, 9]).await;
     assigned(&mut ann, &[0, 1, 2, 3, 4]).await;
-    // One that is restarted itself, with the coordinator, is known by its id.
+    // A worker that is restarted together with the coordinator is known by its id.
     bob.kill().await;
     stage.crash().await;
     let mut bob = start(&scripts, &stage, "bob", "all");

@@ -67,12 +67,12 @@ impl Stage {
 
     /// The workers of a service, in order of their ids.
     pub async fn workers(&self, service: &str) -> Vec<Shown> {
-        let answer = self.node.http().get(&format!("/v1/shards/{service}")).await.expect("it answers");
+        let response = self.node.http().get(&format!("/v1/shards/{service}")).await.expect("it responds");
         // Nobody has registered yet, or nobody is left.
-        if answer.status == 404 {
+        if response.status == 404 {
             return Vec::new();
         }
-        let status = answer.expect(200);
+        let status = response.expect(200);
         let shown = |worker: &Value| Shown {
             worker: worker["workerId"].as_str().expect("a name").to_owned(),
             shards: serde_json::from_value(worker["shards"].clone()).expect("shards"),
@@ -81,7 +81,7 @@ impl Stage {
         status["workers"].as_array().expect("a list").iter().map(shown).collect()
     }
 
-    /// What each active worker of the service owns.
+    /// Returns the shards of each active worker of the service.
     pub async fn owned(&self, service: &str) -> Vec<(String, Vec<u32>)> {
         let workers = self.workers(service).await;
         workers.into_iter().filter(|it| it.active).map(|it| (it.worker, it.shards)).collect()

@@ -21,26 +21,26 @@ fn coordinator(redis: &RedisServer, id: &str, address: &str) -> NodeBuilder {
         .set("shards.check_interval", "100ms")
 }
 
-/// A worker in a process of its own, told where to go by `address` alone.
+/// A worker in a process of its own, which gets `address` alone.
 fn join(beside: &Node, address: &str, worker: &str, more: &[&str]) -> Program {
     let args =
         ["shards", "join", SERVICE, "--worker-id", worker, "--shards", SHARDS, "--json", "--coordinator", address];
     beside.start_process(worker, args.iter().chain(more))
 }
 
-/// What a worker said of its shards.
+/// The lines of a worker about its shards.
 fn changes(worker: &Program) -> Vec<Value> {
     worker.printed().iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// How many shards it has, as it said last.
+/// How many shards it has, by its last line.
 fn has(worker: &Program) -> usize {
     changes(worker).last().and_then(|change| change["shards"].as_array().map(Vec::len)).unwrap_or_default()
 }
 
 async fn service(node: &Node) -> Option<Value> {
-    let answer = node.http().get(&format!("/v1/shards/{SERVICE}")).await.ok()?;
-    (answer.status == 200).then(|| answer.json())
+    let response = node.http().get(&format!("/v1/shards/{SERVICE}")).await.ok()?;
+    (response.status == 200).then(|| response.json())
 }
 
 /// The number of shards of each active worker, in order of their ids.
@@ -61,19 +61,19 @@ async fn another_coordinator_takes_over_with_higher_versions_and_no_shard_moves(
     assert_eq!((&listening["coordinator"], &listening["listening"]), (&"first".into(), &address.clone().into()));
     let standby = second.http().read("/v1/shards").await;
     assert_eq!((&standby["coordinator"], &standby["listening"]), (&"first".into(), &Value::Null), "it does not bind");
-    let elsewhere = second.http().get("/v1/shards/prices").await.expect("it answers");
+    let elsewhere = second.http().get("/v1/shards/prices").await.expect("it responds");
     assert!(elsewhere.status == 503 && elsewhere.text().contains("first"), "{}", elsewhere.text());
 
     let joining = [("a", &[][..]), ("b", &["--handoff"]), ("c", &[])];
     let workers = joining.map(|(id, more)| join(&second, &address, id, more));
     wait_for_value("an even spread", vec![4, 4, 4], || loads(&first)).await;
     let before = service(&first).await.expect("it is there");
-    wait_for_value("that each was told", true, || async { workers.iter().all(|worker| has(worker) == 4) }).await;
+    wait_for_value("that each got its shards", true, || async { workers.iter().all(|worker| has(worker) == 4) }).await;
     let received = || workers.iter().map(|worker| changes(worker).len()).collect::<Vec<_>>();
     let told_before = received();
 
     first.kill().await;
-    let after = eventually("that the second has heard all three", || async {
+    let after = eventually("that the second has received all three", || async {
         let service = service(&second).await?;
         let workers = service["workers"].as_array()?;
         (workers.len() == 3 && workers.iter().all(|worker| worker["active"] == true)).then_some(service)
@@ -84,13 +84,14 @@ async fn another_coordinator_takes_over_with_higher_versions_and_no_shard_moves(
     };
     assert_eq!(owned(&after), owned(&before), "each has what it had");
     assert_eq!(received(), told_before, "and did not notice");
-    // A worker that comes while nothing may move is told once it may.
+    // A worker that joins while nothing may move gets shards once it may.
     let late = join(&second, &address, "d", &[]);
     wait_for_value("an even spread over four", vec![3, 3, 3, 3], || loads(&second)).await;
     let version = |service: &Value| service["version"].as_u64().expect("a number");
     let last = service(&second).await.expect("it is there");
     assert!(version(&last) > version(&before), "{last} after {before}");
-    let first_of_late = eventually("that the late one was told", || async { changes(&late).into_iter().next() }).await;
+    let first_of_late =
+        eventually("that the late one got shards", || async { changes(&late).into_iter().next() }).await;
     assert!(first_of_late["version"].as_u64() > before["version"].as_u64());
     for mut worker in workers.into_iter().chain([late]) {
         worker.signal(Signal::TERM);
@@ -106,7 +107,7 @@ async fn a_coordinator_that_was_restarted_finds_its_workers_again() {
     let mut only = coordinator(&redis, "only", &address).start().await;
     let workers = ["a", "b"].map(|id| join(&only, &address, id, &["--handoff"]));
     wait_for_value("an even spread", vec![6, 6], || loads(&only)).await;
-    wait_for_value("that both were told", true, || async { workers.iter().all(|worker| has(worker) == 6) }).await;
+    wait_for_value("that both got shards", true, || async { workers.iter().all(|worker| has(worker) == 6) }).await;
     let received = || workers.iter().map(|worker| changes(worker).len()).collect::<Vec<_>>();
     let before = received();
     only.kill().await;
@@ -116,7 +117,7 @@ async fn a_coordinator_that_was_restarted_finds_its_workers_again() {
     // Once nothing is held any more a third is given some.
     let third = join(&only, &address, "c", &[]);
     wait_for_value("an even spread over three", vec![4, 4, 4], || loads(&only)).await;
-    wait_for_value("that all were told", true, || async {
+    wait_for_value("that all got shards", true, || async {
         workers.iter().chain([&third]).all(|worker| has(worker) == 4)
     })
     .await;

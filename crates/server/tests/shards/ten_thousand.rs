@@ -21,22 +21,22 @@ async fn a_crowd_of_workers_shares_evenly_beats_and_takes_over_from_those_that_d
     let mut crowd = Crowd::new(stage.address(), "crowd", shards, heartbeat_timeout / 3);
     crowd.join(workers);
     wait_for_value("they share all shards evenly", crowd.balanced(), async || crowd.census()).await;
-    wait_for_value("each was answered when it beat", true, async || {
-        crowd.received().iter().all(|received| received.answers > 0)
+    wait_for_value("each got a reply to its heartbeat", true, async || {
+        crowd.received().iter().all(|received| received.responses > 0)
     })
     .await;
     let active = stage.workers("crowd").await.iter().filter(|worker| worker.active).count();
     assert_eq!(active, workers, "some were taken for dead");
 
-    // A few more: only they and those that give something up are told.
+    // A few more: only they and those that give up a shard get a message.
     let before = crowd.news();
     crowd.join(JOIN_LATER);
     wait_for_value("they share all shards evenly again", crowd.balanced(), async || crowd.census()).await;
     let received = crowd.news() - before;
     let moved = JOIN_LATER as u64 * u64::from(SHARDS_EACH);
-    assert!(received <= 2 * (JOIN_LATER as u64 + moved), "{received} were told of {moved} shards that moved");
+    assert!(received <= 2 * (JOIN_LATER as u64 + moved), "{received} got messages about {moved} shards that moved");
 
-    // Half of them die at once: the others are told once each and own everything.
+    // Half of them die at once: the others get one message each and own everything.
     let half = (workers + JOIN_LATER) / 2;
     crowd.kill(half);
     let (survivors, before) = (half as u64, crowd.news());

@@ -1,4 +1,4 @@
-//! Workers that are asked to let go: no shard is worked on by two, not even for a moment.
+//! Workers that are asked to release: no shard is worked on by two, not even for a moment.
 //!
 //! Each worker writes down which shard it works on under which version, when it begins and when it stops. Workers come, leave
 //! and fall silent all the time; a checker reads it all at the end.
@@ -91,7 +91,7 @@ async fn come_and_go(stage: &mut Stage, crash_every: Option<usize>) {
         match employed.remove(&place) {
             // In turn: a farewell, and silence.
             Some(Employed { shards, work }) if round % 2 == 0 => {
-                assert!(shards.leave().await, "it is heard");
+                assert!(shards.leave().await, "it is received");
                 work.await.expect("it works");
             }
             Some(Employed { work, .. }) => work.abort(),

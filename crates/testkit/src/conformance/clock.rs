@@ -14,7 +14,7 @@ macro_rules! clock_conformance {
     };
 }
 
-/// A moment before this was written is past for every clock that tells wall time.
+/// A moment before this was written is past for every wall clock.
 pub async fn tells_the_present<C: Clock + ?Sized>(clock: &C, _advance: impl AsyncFn(&C, Duration)) {
     let written = Timestamp::from_second(1_700_000_000).expect("in range");
     assert!(clock.now() > written, "{} is not the present", clock.now());

@@ -63,7 +63,7 @@ macro_rules! leases_conformance {
 pub const CROWD: usize = 20;
 /// How often they lose, all together.
 const LOST_MIN: usize = 1_000;
-/// As many of them as a history can be told of.
+/// As many as a history can be checked with.
 const WITNESSES: usize = 5;
 
 /// The first of them, which keeps the rest.
@@ -75,22 +75,22 @@ pub fn one(clients: Clients) -> Subject<dyn Leases> {
 const LONG: Duration = Duration::from_secs(600);
 /// Short enough to wait for.
 const SHORT: Duration = Duration::from_millis(300);
-/// What must pass for a short lease to be over.
+/// The time after which a short lease is over.
 const OVER: Duration = Duration::from_millis(400);
 
-fn assert_conflict<T: std::fmt::Debug>(answer: Result<T>) {
-    assert!(matches!(answer, Err(Error::Conflict(_))), "expected a conflict, got {answer:?}");
+fn assert_conflict<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Conflict(_))), "expected a conflict, got {result:?}");
 }
 
-fn assert_fenced<T: std::fmt::Debug>(answer: Result<T>) {
-    assert!(matches!(answer, Err(Error::Fenced { .. })), "expected a refusal by the fence, got {answer:?}");
+fn assert_fenced<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Fenced { .. })), "expected a refusal by the fence, got {result:?}");
 }
 
 async fn elect(leases: &dyn Leases, candidate: &str, ttl: Duration) -> Epoch {
     leases.elect("ns", candidate, ttl, Floor::UNKNOWN).await.expect("nobody leads").epoch
 }
 
-/// Who leads, for which term.
+/// Returns the leader and its term.
 async fn leader(leases: &dyn Leases) -> Option<(String, Epoch)> {
     leases.read("ns").await.expect("read").map(|lease| (lease.holder, lease.epoch))
 }
@@ -157,7 +157,7 @@ pub async fn what_one_did_all_see(clients: &[Arc<dyn Leases>], _advance: impl As
     }
 }
 
-/// Whoever stands is refused only where somebody leads, not because what it knew of the past is no longer the last word.
+/// A candidate is refused only if there is a leader, not because the term that it knew is no longer the last.
 pub async fn a_place_that_changed_hands_unseen_is_free_all_the_same(
     clients: &[Arc<dyn Leases>],
     advance: impl AsyncFn(Duration),
@@ -286,7 +286,7 @@ pub async fn namespaces_are_apart(leases: &dyn Leases, _advance: impl AsyncFn(Du
     assert_eq!(leader(leases).await, Some(("a".into(), epoch)));
 }
 
-/// Losing is no error that anybody need see: it is told apart from every other.
+/// A lost election is not an error to report: it differs from every other error.
 pub async fn a_race_lost_a_thousand_times_has_one_winner_each_time(
     clients: &[Arc<dyn Leases>],
     _advance: impl AsyncFn(Duration),
@@ -305,8 +305,8 @@ pub async fn a_race_lost_a_thousand_times_has_one_winner_each_time(
         let racing = clients.iter().zip(&candidates);
         let racing = racing.map(|(leases, candidate)| leases.elect("ns", candidate, LONG, Floor::UNKNOWN));
         let mut won = Vec::new();
-        for answer in join_all(racing).await {
-            match answer {
+        for result in join_all(racing).await {
+            match result {
                 Ok(lease) => won.push(lease),
                 Err(Error::Conflict(_)) => lost += 1,
                 Err(error) => panic!("a lost race is a conflict, not: {error}"),
@@ -337,12 +337,12 @@ pub async fn epochs_rise_after_all_was_forgotten(leases: &dyn Leases, advance: i
     assert!(later > after, "what was minted once is known from then on: {later} after {after}");
 }
 
-/// Whoever gave up waiting may have been elected all the same, or may yet be; a read tells, and the term it shows is whole.
+/// A caller that gave up waiting may have been elected all the same, or may yet be; a read shows it, with a whole term.
 pub async fn an_answer_that_never_came_is_found_by_reading_back(leases: &dyn Leases, _advance: impl AsyncFn(Duration)) {
     let mut last = Epoch(0);
     for round in 0..12_u64 {
         let elect = leases.elect("ns", "a", LONG, Floor::Received(last));
-        // Given up at all stages: before it was sent, while it is on its way, after it was answered.
+        // Given up at all stages: before it was sent, while it is on its way, after the response.
         let _ = tokio::time::timeout(Duration::from_micros(round * round * 20), elect).await;
         let held = loop {
             if let Some((holder, epoch)) = leader(leases).await {
@@ -359,7 +359,7 @@ pub async fn an_answer_that_never_came_is_found_by_reading_back(leases: &dyn Lea
         leases.renew("ns", "a", held, LONG).await.expect("the term that is read is its own");
         leases.resign("ns", "a", held).await.expect("resign");
         last = held;
-        // One that was still on its way may have come after the resignation.
+        // A request that was still on its way may have arrived after the resignation.
         if let Some((_, late)) = leader(leases).await {
             leases.resign("ns", "a", late).await.expect("resign");
             last = late;
@@ -446,7 +446,7 @@ impl<'a> Client<'a> {
     }
 
     async fn record(&mut self, asked: Stamp, act: Act) {
-        self.done.push(Done { asked, answered: Stamp::now(), act });
+        self.done.push(Done { asked, returned: Stamp::now(), act });
         tokio::task::yield_now().await;
     }
 

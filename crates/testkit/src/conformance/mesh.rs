@@ -85,8 +85,8 @@ async fn send(link: &dyn MeshLink, to: InstanceId, text: &'static str) -> u64 {
 }
 
 async fn send_bytes(link: &dyn MeshLink, to: InstanceId, message: Bytes) -> u64 {
-    let [answer] = <[_; 1]>::try_from(link.send(&[(to, message)]).await).expect("an answer to each");
-    answer.expect("send")
+    let [result] = <[_; 1]>::try_from(link.send(&[(to, message)]).await).expect("a result for each");
+    result.expect("send")
 }
 
 /// The listed instances, with their host names.
@@ -96,8 +96,8 @@ async fn listed(link: &dyn MeshLink, ttl: Duration) -> Vec<(InstanceId, String)>
     nodes.into_iter().map(|node| (node.instance_id, node.hostname)).collect()
 }
 
-fn assert_fenced<T: std::fmt::Debug>(answer: Result<T>) {
-    assert!(matches!(answer, Err(Error::Fenced { .. })), "expected a refusal by the fence, got {answer:?}");
+fn assert_fenced<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Fenced { .. })), "expected a refusal by the fence, got {result:?}");
 }
 
 pub async fn numbers_are_counted_up_and_never_given_twice(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
@@ -123,7 +123,7 @@ pub async fn messages_of_one_sender_arrive_in_order(link: &dyn MeshLink, _advanc
         assert_eq!(send_bytes(link, a.id(), n.to_string().into()).await, 1);
     }
     let letters: Vec<_> = (100..200).map(|n| (a.id(), n.to_string().into())).collect();
-    assert!(link.send(&letters).await.into_iter().all(|answer| matches!(answer, Ok(1))));
+    assert!(link.send(&letters).await.into_iter().all(|result| matches!(result, Ok(1))));
     for n in 0..200 {
         assert_eq!(a.receive().await, n.to_string());
     }
@@ -136,8 +136,8 @@ pub async fn a_send_to_nobody_says_so(link: &dyn MeshLink, _advance: impl AsyncF
     assert_eq!(send(link, InstanceId(u64::MAX), "x").await, 0);
     // Among others, each receives its own reply.
     let letters = [0, 1, 0].map(|n| (InstanceId(a.id().0 + n), Bytes::from_static(b"x")));
-    let answers: Result<Vec<u64>> = link.send(&letters).await.into_iter().collect();
-    assert_eq!(answers.expect("send"), [1, 0, 1]);
+    let results: Result<Vec<u64>> = link.send(&letters).await.into_iter().collect();
+    assert_eq!(results.expect("send"), [1, 0, 1]);
 }
 
 pub async fn a_broadcast_reaches_everybody(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
@@ -151,7 +151,7 @@ pub async fn who_dropped_its_membership_hears_no_more(link: &dyn MeshLink, _adva
     let (mut a, b) = (join(link, "a").await, join(link, "b").await);
     let (gone, mut received) = (b.id(), b.received);
     drop(b.seat);
-    // The link may take a moment to say so; whoever is told that nobody listens must be right.
+    // The link may take a moment to report it; a result of zero receivers must be true.
     for _ in 0..1_000 {
         if send(link, gone, "x").await == 0 {
             break;
@@ -162,7 +162,7 @@ pub async fn who_dropped_its_membership_hears_no_more(link: &dyn MeshLink, _adva
     link.broadcast(Bytes::from_static(b"all")).await.expect("broadcast");
     assert_eq!(a.receive().await, "all");
     while let Some(message) = received.recv().await {
-        assert_ne!(message, "all", "and its inbox is let go of");
+        assert_ne!(message, "all", "and its inbox is closed");
     }
 }
 
@@ -209,12 +209,16 @@ pub async fn a_beat_brings_back_who_was_swept_out_with_its_hostname(
 
 pub async fn one_leads_at_a_time(link: &dyn MeshLink, _advance: impl AsyncFn(Duration)) {
     let (a, b, c) = tokio::join!(link.lead("a", LONG), link.lead("b", LONG), link.lead("c", LONG));
-    let won: Vec<_> = [a, b, c].into_iter().map(|answer| answer.expect("lead")).filter(|is_won| *is_won).collect();
+    let won: Vec<_> = [a, b, c].into_iter().map(|result| result.expect("lead")).filter(|is_won| *is_won).collect();
     assert_eq!(won.len(), 1);
     assert!(!link.lead("d", LONG).await.expect("lead"));
     let again = [link.lead("a", LONG).await, link.lead("b", LONG).await, link.lead("c", LONG).await];
     let again: Result<Vec<bool>> = again.into_iter().collect();
-    assert_eq!(again.expect("lead").into_iter().filter(|is_won| *is_won).count(), 1, "whoever has it finds its own");
+    assert_eq!(
+        again.expect("lead").into_iter().filter(|is_won| *is_won).count(),
+        1,
+        "the one that has it finds its own"
+    );
 }
 
 pub async fn a_lock_that_is_not_renewed_is_free(link: &dyn MeshLink, advance: impl AsyncFn(Duration)) {

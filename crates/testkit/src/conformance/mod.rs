@@ -19,6 +19,7 @@ pub mod cache;
 pub mod clock;
 pub mod leases;
 pub mod mesh;
+pub mod resignations;
 pub mod store;
 
 use std::any::Any;
@@ -81,6 +82,7 @@ mod tests {
             (include_str!("clock.rs"), vec![include_str!("clock.rs")]),
             (include_str!("leases.rs"), vec![include_str!("leases.rs")]),
             (include_str!("mesh.rs"), vec![include_str!("mesh.rs")]),
+            (include_str!("resignations.rs"), vec![include_str!("resignations.rs")]),
             (
                 include_str!("bus/mod.rs"),
                 vec![

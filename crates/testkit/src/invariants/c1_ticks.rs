@@ -80,7 +80,7 @@ mod tests {
         spec.expect("a schedule").into_schedule(name, at(0)).expect("it makes sense")
     }
 
-    /// What is wrong with these jobs of the first three seconds, by an interval and by an expression that are the same.
+    /// Returns the breaches of these jobs of the first three seconds, by an interval and by the same cron expression.
     fn wrong<const N: usize>(jobs: [(&'static str, SeenJob); N]) -> usize {
         let seen = seen(jobs);
         let [every, cron] = [r#""every":"1s""#, r#""cron":"* * * * * *""#].map(schedule);

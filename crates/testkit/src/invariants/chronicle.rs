@@ -30,7 +30,7 @@ pub struct Row {
     pub ownership: Ownership,
     pub attempt: u64,
     /// The outcome: its result or its error, as text.
-    pub said: Option<String>,
+    pub result: Option<String>,
 }
 
 impl Row {
@@ -75,6 +75,6 @@ pub(super) fn row(status: Status, owner: Option<(&str, Ownership)>) -> Row {
         owner: owner.map(|(owner, _)| owner.into()),
         ownership: owner.map_or(Ownership::Unowned, |(_, ownership)| ownership),
         attempt: 1,
-        said: None,
+        result: None,
     }
 }

@@ -1,4 +1,4 @@
-//! J4: exactly one terminal record of a job. Whoever saw its end saw the same one, and its history has no other.
+//! J4: exactly one terminal record of a job. All readers of its end see the same one, and its history has no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub fn check(entries: &Entries, seen: &Seen) -> Vec<Broken> {
     found
 }
 
-/// What is wrong with a job's own records.
+/// Returns the breaches of a job's own records.
 fn of(job: &SeenJob) -> Option<String> {
     let terminal = TERMINAL.contains(&job.status.as_str());
     if terminal != job.ended {
@@ -72,9 +72,9 @@ pub fn check_history(entries: &[Entry]) -> Vec<Broken> {
     found.into_iter().map(|what| Broken { invariant: "J4", what }).collect()
 }
 
-/// What of a row may never change once the job has ended.
+/// The part of a row that may never change once the job has ended.
 fn end(row: &Row) -> (Status, Option<&str>, Option<&str>, u64) {
-    (row.status, row.execution.as_deref(), row.said.as_deref(), row.attempt)
+    (row.status, row.execution.as_deref(), row.result.as_deref(), row.attempt)
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
         for broken in [
             row(Status::Failed, None),
             row(Status::Running, None),
-            Row { said: Some("42".into()), ..completed.clone() },
+            Row { result: Some("42".into()), ..completed.clone() },
             Row { execution: Some("2".into()), ..completed.clone() },
         ] {
             let steps = [

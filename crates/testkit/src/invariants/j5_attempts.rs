@@ -19,10 +19,10 @@ pub fn check(seen: &Seen) -> Vec<Broken> {
 }
 
 fn of(job: &SeenJob) -> Option<String> {
-    // A run that was given back unfinished does not count.
+    // A run that was released unfinished does not count.
     let counted = job.history.iter().filter(|run| run.status != "released").count() as u64;
     if counted != job.attempt {
-        return Some(format!("says {} attempts and has {counted} runs that count: {:?}", job.attempt, job.history));
+        return Some(format!("shows {} attempts and has {counted} runs that count: {:?}", job.attempt, job.history));
     }
     if !job.redriven && job.attempt > job.max_retries + 1 {
         return Some(format!("had {} attempts of at most {}", job.attempt, job.max_retries + 1));

@@ -1,8 +1,8 @@
 //! J6: at most one node owns a job at any time; after a handoff or a crash somebody does.
 //!
-//! The store has one owner in a row, so two cannot stand there at once. What can go wrong is that the row says one and
+//! The store has one owner in a row, so two cannot stand there at once. The row can name one owner while
 //! another acts: a node records a run that is not its own, or a job is given to a node that did not take it and may never
-//! hear of it. Both show in the [chronicle](super::Entry), since each node writes under its own name.
+//! receive it. Both show in the [chronicle](super::Entry), since each node writes under its own name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,16 +49,19 @@ fn incoherent(row: &Row) -> Option<String> {
     wrong.then(|| format!("is owned incoherently: {row:?}"))
 }
 
-/// Nobody is made the owner by another.
+/// Nobody is made the owner by another, except by the dispatch: the leader addresses a new run to a node.
 fn taken_for_another(writer: &str, before: Option<&Row>, after: &Row) -> Option<String> {
     let owner = after.owner.as_deref()?;
     let known = before.and_then(|before| before.owner.as_deref());
-    (known != Some(owner) && owner != writer)
+    let is_addressed = after.status == Status::Dispatched
+        && after.ownership == Ownership::Owned
+        && before.is_some_and(|before| before.status == Status::Pending && before.execution != after.execution);
+    (known != Some(owner) && owner != writer && !is_addressed)
         .then(|| format!("was given to {owner} by {writer}; before, it had {known:?}"))
 }
 
-/// Only its owner says of a run that it runs or has completed, or whoever heard it while nobody owns it: the gateway of a
-/// node that drains makes no claim. That a run failed or was cancelled may be the leader's or a client's word.
+/// Only a run's owner records that it runs or has completed, or the receiver of the report while it has no owner: the gateway of a
+/// node that drains makes no claim. The leader or a client may also record that a run failed or was cancelled.
 fn recorded_by_another(writer: &str, before: Option<&Row>, after: &Row) -> Option<String> {
     let recorded = matches!(after.status, Status::Running | Status::Completed);
     let news = before.is_none_or(|before| before.status != after.status || before.execution != after.execution);
@@ -115,6 +118,20 @@ mod tests {
         }
         let retried = life("a", &[("n1", owned(Running, "n1")), ("leader", row(Pending, None))]);
         assert_eq!(check(&retried), []);
+    }
+
+    #[test]
+    fn holds_where_the_leader_addresses_a_new_run_to_a_node() {
+        let addressed = Row { execution: Some("e1".into()), ..owned(Dispatched, "n1") };
+        let ended = Row { execution: Some("e1".into()), ..ended(Completed, "n1") };
+        let history = life("a", &[("client", row(Pending, None)), ("leader", addressed.clone()), ("n1", ended)]);
+        assert_eq!(check(&history), []);
+        let another = Row { owner: Some("n2".into()), ..addressed.clone() };
+        assert_eq!(
+            check(&life("a", &[("leader", addressed), ("leader", another)])).len(),
+            2,
+            "not once it is dispatched"
+        );
     }
 
     #[test]

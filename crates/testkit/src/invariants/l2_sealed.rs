@@ -6,7 +6,7 @@ use convoke_core::jobs::Status;
 
 use super::{Broken, Change, Entry, Row};
 
-/// What happened at the store, in its order.
+/// The writes to the store, in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audit {
     Sealed(u64),
@@ -52,7 +52,7 @@ pub fn audit(entries: &[Entry]) -> Vec<Audit> {
     audit
 }
 
-/// What only a leader does to a job, whoever else may write to it: it makes one that has come due pending, and it
+/// Changes of a job that only a leader makes, whatever else others may write: it makes one that is due pending, and it
 /// dispatches.
 fn is_a_leaders(before: &Row, after: &Row) -> bool {
     let waited = matches!(before.status, Status::Pending | Status::Scheduled);

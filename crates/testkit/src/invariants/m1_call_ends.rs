@@ -1,4 +1,4 @@
-//! M1: a call ends once: by its reply, an error or its deadline. What its end says of its handler is true.
+//! M1: a call ends once: by its reply, an error or its deadline. Its end is true about its handler.
 
 use super::Broken;
 use super::calls::{Account, CallObservations, SeenCall};
@@ -14,8 +14,8 @@ fn complaint(call: &SeenCall) -> Option<String> {
     match call {
         SeenCall { begins: 1, ends: 0, is_abandoned: true, .. } => None,
         SeenCall { begins: 1, ends: 1, account, runs, .. } => match (account, runs) {
-            (Account::Ran, 0) => Some("was answered, and nothing ran".into()),
-            (Account::NothingRan, 1..) => Some("ran, and its caller was told that nothing did".into()),
+            (Account::Ran, 0) => Some("got a reply, and nothing ran".into()),
+            (Account::NothingRan, 1..) => Some("ran, and its caller got an error that nothing did".into()),
             _ => None,
         },
         SeenCall { begins: 1, ends, .. } => Some(format!("ended {ends} times")),
@@ -69,7 +69,7 @@ mod tests {
             }
         }
         let expected =
-            ["call 2 ran, and its caller was told that nothing did", "call 11 was answered, and nothing ran"];
+            ["call 2 ran, and its caller got an error that nothing did", "call 11 got a reply, and nothing ran"];
         assert_eq!(violations(&observations), expected);
     }
 }

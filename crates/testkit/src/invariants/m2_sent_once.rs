@@ -19,7 +19,7 @@ mod tests {
         let observations = CallObservations::default();
         (1..=3).for_each(|number| observations.begun(number));
         [2, 3, 3].into_iter().for_each(|number| observations.ran(number));
-        let said: Vec<_> = check(&observations).into_iter().map(|broken| broken.what).collect();
-        assert_eq!(said, ["call 3 ran 2 times"]);
+        let found: Vec<_> = check(&observations).into_iter().map(|broken| broken.what).collect();
+        assert_eq!(found, ["call 3 ran 2 times"]);
     }
 }

@@ -1,8 +1,8 @@
-//! The promises, one file each: a check of what the outside saw against what the coordinator says.
+//! The promises, one file each: a check of what clients and workers observed against what the coordinator returns.
 //!
-//! The [`Observations`] holds what clients and workers were told, [`Seen`] what the coordinator answers when asked at the end, and
-//! a chronicle of [entries](Entry) all that the store was made to write in between, by whom. A check answers all that is
-//! broken, in words. Each is itself tested by a history that breaks it, since a check that cannot fail promises nothing.
+//! [`Observations`] has the responses that clients and workers got, [`Seen`] what the coordinator returns at the end, and
+//! a chronicle of [entries](Entry) every write to the store in between, with its writer. A check returns all that is
+//! broken, as text. Each is itself tested by a history that breaks it, since a check that cannot fail promises nothing.
 
 pub mod b1_channels;
 pub mod c1_ticks;
@@ -33,10 +33,10 @@ pub struct Broken {
     pub what: String,
 }
 
-/// How many breaches are shown: the first few say it all.
+/// How many breaches are shown: the first few are enough.
 const SHOWN_MAX: usize = 20;
 
-/// Checks all that can be said of jobs once everything has ended. Panics with what is broken.
+/// Checks all invariants of jobs once everything has ended. Panics with the breaches.
 #[track_caller]
 pub fn jobs_hold(observations: &Observations, seen: &Seen) {
     let entries = observations.entries();
@@ -48,7 +48,7 @@ pub fn jobs_hold(observations: &Observations, seen: &Seen) {
     holds(&broken);
 }
 
-/// Checks all that can be said of a history that the store itself kept. Panics with what is broken.
+/// Checks all invariants of a history that the store itself recorded. Panics with the breaches.
 #[track_caller]
 pub fn history_holds(entries: &[Entry]) {
     let mut broken = l1_one_holder::check(&l1_one_holder::terms(entries));
@@ -58,14 +58,14 @@ pub fn history_holds(entries: &[Entry]) {
     holds(&broken);
 }
 
-/// All that can be said of the calls of a mesh once all is quiet.
+/// Returns the breaches of the invariants of a mesh's calls, once all have ended.
 pub fn calls_broken(observations: &CallObservations) -> Vec<Broken> {
     let mut broken = m1_call_ends::check(observations);
     broken.extend(m2_sent_once::check(observations));
     broken
 }
 
-/// Panics where something is broken.
+/// Panics if there is a breach.
 #[track_caller]
 pub fn holds(broken: &[Broken]) {
     let shown: Vec<String> = broken.iter().take(SHOWN_MAX).map(|it| format!("{}: {}", it.invariant, it.what)).collect();

@@ -1,4 +1,4 @@
-//! What the outside was told, in the order in which it was told.
+//! The responses that clients and workers got, in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ pub struct Observations {
 
 #[derive(Debug, Clone, Default)]
 pub struct Entries {
-    /// Jobs whose enqueue was answered with success.
+    /// Jobs whose enqueue succeeded.
     pub acknowledged: BTreeMap<String, Acknowledged>,
     /// Runs that a worker was given.
     pub runs: Vec<Run>,
-    /// What a worker reported and was answered.
+    /// The events that workers reported, with their results.
     pub reports: Vec<Reported>,
     /// Terminal states that somebody saw of a job, in order, repetitions left out.
     pub ends: BTreeMap<String, Vec<String>>,
@@ -55,7 +55,7 @@ impl Observations {
         self.entries.lock().clone()
     }
 
-    /// An enqueue was answered with success.
+    /// Records an enqueue that succeeded.
     pub fn acknowledged(&self, job: &str, job_type: &str, queue: &str) {
         let acknowledged = Acknowledged { job_type: job_type.into(), queue: queue.into() };
         self.entries.lock().acknowledged.insert(job.into(), acknowledged);
@@ -69,7 +69,7 @@ impl Observations {
         self.grown.notify_waiters();
     }
 
-    /// A worker's event was answered.
+    /// Records the result of a worker's event.
     pub fn reported(&self, job: &str, execution: &str, kind: &str, accepted: bool) {
         let reported = Reported { job: job.into(), execution: execution.into(), kind: kind.into(), accepted };
         self.entries.lock().reports.push(reported);
@@ -106,7 +106,7 @@ impl Observations {
         loop {
             let grown = self.grown.notified();
             tokio::pin!(grown);
-            // Listens before it looks, so that nothing slips in between.
+            // Subscribes before it compares, so that no change in between is missed.
             grown.as_mut().enable();
             if enough(&self.entries.lock()) {
                 return;

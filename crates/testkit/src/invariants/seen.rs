@@ -1,4 +1,4 @@
-//! What a coordinator says of its jobs when everything is over.
+//! The jobs as a coordinator returns them when everything has ended.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ impl Seen {
     }
 
     fn take_history(&mut self, asked: Option<Result<(Value, String), JoinError>>) {
-        let (history, id) = asked.expect("one was asked for").expect("a history is answered");
+        let (history, id) = asked.expect("one was asked for").expect("a history is returned");
         let runs = history["executions"].as_array().expect("executions").iter().map(run).collect();
         self.jobs.entry(id).and_modify(|job| job.history = runs);
     }

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use super::waiting::eventually;
 
 const GROUP: &str = "workers";
-/// Shorter than the client waits for an answer.
+/// Shorter than the client's response timeout.
 const BLOCK_MS: usize = 200;
 
 pub struct BusReader {

@@ -1,7 +1,7 @@
-//! A worker that speaks the bus by hand: Redis commands on the channels that are promised, and nothing of ours between.
+//! A worker that uses the bus by hand: plain Redis commands on the documented channels, without code of the product.
 //!
-//! It takes runs from `job.dispatch.{queue}`, names them in its heartbeats and says on their jobs' channels what becomes of
-//! them. What it has, it holds until the test lets go of it. Dropping it is its sudden death.
+//! It takes runs from `job.dispatch.{queue}`, names them in its heartbeats and publishes their statuses on their jobs'
+//! channels. It holds its runs until the test releases them. Dropping it kills it without a drain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::waiting::eventually;
 const GROUP: &str = "workers";
 const BEAT_INTERVAL: Duration = Duration::from_millis(250);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
-/// Bounds what is read and said at once.
+/// Limit of what is read and published at once.
 const BATCH: usize = 500;
 
 pub struct BusWorker {
@@ -37,10 +37,10 @@ struct Inner {
     concurrency: usize,
     /// Execution to job, of what it has.
     held: Mutex<BTreeMap<String, String>>,
-    /// Whatever it has, and gets, is completed.
-    lets_go: AtomicBool,
-    /// It says a last word of each run after its end.
-    speaks_late: AtomicBool,
+    /// It completes all runs that it has and receives.
+    releases: AtomicBool,
+    /// It publishes a log line of each run after its end.
+    publishes_late: AtomicBool,
     /// It acknowledges what it takes and leaves it where it is.
     only_acks: AtomicBool,
     completed: AtomicUsize,
@@ -58,8 +58,8 @@ impl BusWorker {
             queue: queue.into(),
             concurrency,
             held: Mutex::default(),
-            lets_go: AtomicBool::new(false),
-            speaks_late: AtomicBool::new(false),
+            releases: AtomicBool::new(false),
+            publishes_late: AtomicBool::new(false),
             only_acks: AtomicBool::new(false),
             completed: AtomicUsize::new(0),
         });
@@ -70,19 +70,19 @@ impl BusWorker {
         BusWorker { inner, tasks: vec![beats.abort_handle(), takes.abort_handle()] }
     }
 
-    /// What it has: execution to job.
+    /// Returns its runs: execution to job.
     pub fn held(&self) -> BTreeMap<String, String> {
         self.inner.held.lock().clone()
     }
 
     /// Completes all that it has and, from now on, all that it gets.
     pub fn release_all(&self) {
-        self.inner.lets_go.store(true, Ordering::Relaxed);
+        self.inner.releases.store(true, Ordering::Relaxed);
     }
 
-    /// From now on says something of each run after its end, when nobody reads it any more.
+    /// From now on publishes a log line of each run after its end, when no reader is left.
     pub fn publish_late(&self) {
-        self.inner.speaks_late.store(true, Ordering::Relaxed);
+        self.inner.publishes_late.store(true, Ordering::Relaxed);
     }
 
     /// From now on acknowledges what it takes and does not delete it, which is all that Redis asks of a consumer.
@@ -90,12 +90,12 @@ impl BusWorker {
         self.inner.only_acks.store(true, Ordering::Relaxed);
     }
 
-    /// Says once more of a run that it has begun, however long ago it ended. The channel is there when this returns.
+    /// Publishes once more that a run has started, however long ago it ended. The channel exists when this returns.
     pub async fn publish_status_of(&self, execution: &str, job: &str) {
         self.inner.publish_status(&[(execution.into(), job.into())], "started").await;
     }
 
-    /// Says this of all that it has, and rings for nobody, as a worker does that knows no bell.
+    /// Publishes this status of all its runs without a bell, as a worker does that does not know it.
     pub async fn publish_status_quietly(&self, kind: &str) {
         let runs: Vec<_> = self.held().into_iter().collect();
         self.inner.send(self.inner.status_entries(&runs, kind)).await;
@@ -151,7 +151,7 @@ impl Inner {
             let taken = self.take().await;
             let released = self.release().await;
             if taken > 0 || released > 0 {
-                // Slots were taken or became free: the leader need not wait for the next beat to hear of it.
+                // Slots were taken or became free: the leader need not wait for the next heartbeat.
                 self.heartbeat().await;
             } else {
                 tokio::time::sleep(LOOK_PAUSE).await;
@@ -159,7 +159,7 @@ impl Inner {
         }
     }
 
-    /// Takes what it has hands for and says that it has begun.
+    /// Takes as many runs as it has free slots and publishes that they have started.
     async fn take(&self) -> usize {
         let free = self.concurrency.saturating_sub(self.held.lock().len()).min(BATCH);
         if free == 0 {
@@ -200,7 +200,7 @@ impl Inner {
     }
 
     async fn release(&self) -> usize {
-        if !self.lets_go.load(Ordering::Relaxed) {
+        if !self.releases.load(Ordering::Relaxed) {
             return 0;
         }
         let runs: Vec<_> = self.held.lock().clone().into_iter().take(BATCH).collect();
@@ -213,39 +213,39 @@ impl Inner {
         runs.len()
     }
 
-    /// Says the same of each, on its job's own channel, and rings once for all.
+    /// Publishes the same status of each run on its job's channel, and one bell for all.
     async fn publish_status(&self, runs: &[(String, String)], kind: &str) {
         if runs.is_empty() {
             return;
         }
-        let mut said = self.status_entries(runs, kind);
+        let mut commands = self.status_entries(runs, kind);
         let jobs: Vec<&String> = runs.iter().map(|(_, job)| job).collect();
-        // Of statuses alone: nobody is told of late words.
+        // Of statuses alone: late log lines have no bell.
         let bell = json!({ "v": 1, "jobs": jobs, "logs": [] });
-        said.cmd("PUBLISH").arg(format!("{}.job.bell", self.prefix)).arg(bell.to_string()).ignore();
-        self.send(said).await;
+        commands.cmd("PUBLISH").arg(format!("{}.job.bell", self.prefix)).arg(bell.to_string()).ignore();
+        self.send(commands).await;
     }
 
     fn status_entries(&self, runs: &[(String, String)], kind: &str) -> Pipeline {
         let at = Timestamp::now().to_string();
-        let mut said = Pipeline::new();
+        let mut commands = Pipeline::new();
         for (execution, job) in runs {
             let status =
                 json!({ "v": 1, "jobId": job, "executionId": execution, "workerId": self.id, "kind": kind, "at": at });
             let channel = format!("{}.job.{job}.status", self.prefix);
-            said.cmd("XADD").arg(channel).arg("*").arg("data").arg(status.to_string()).ignore();
-            if kind == "completed" && self.speaks_late.load(Ordering::Relaxed) {
+            commands.cmd("XADD").arg(channel).arg("*").arg("data").arg(status.to_string()).ignore();
+            if kind == "completed" && self.publishes_late.load(Ordering::Relaxed) {
                 let log =
                     json!({ "v": 1, "jobId": job, "executionId": execution, "seq": 1, "at": at, "message": "late" });
                 let channel = format!("{}.job.{job}.logs", self.prefix);
-                said.cmd("XADD").arg(channel).arg("*").arg("data").arg(log.to_string()).ignore();
+                commands.cmd("XADD").arg(channel).arg("*").arg("data").arg(log.to_string()).ignore();
             }
         }
-        said
+        commands
     }
 
-    async fn send(&self, said: Pipeline) {
-        let said: redis::RedisResult<()> = said.query_async(&mut self.redis.clone()).await;
-        said.expect("Redis is there");
+    async fn send(&self, commands: Pipeline) {
+        let sent: redis::RedisResult<()> = commands.query_async(&mut self.redis.clone()).await;
+        sent.expect("Redis is available");
     }
 }

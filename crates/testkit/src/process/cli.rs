@@ -52,7 +52,7 @@ impl Cli {
 }
 
 impl Output {
-    /// What it printed, of a command that must end with this code.
+    /// Returns the output of a command that must end with this code.
     #[track_caller]
     pub fn expect(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);

@@ -1,7 +1,8 @@
-//! A cluster under test: several coordinators on one Redis and one PostgreSQL, and workers that speak to any of them.
+//! A cluster under test: several coordinators on one Redis and one PostgreSQL, or on one PostgreSQL alone, and workers that
+//! connect to any of them.
 //!
 //! Every node reaches each engine by a [`Proxy`] of its own, so that it can be parted from one of them alone, and writes under
-//! its own name, so that a [`Chronicler`] can say who wrote what. Timings are short: what takes half a minute in production
+//! its own name, so that a [`Chronicler`] can tell which node wrote what. Timings are short: what takes half a minute in production
 //! takes two seconds here. The engines are the fleet's own, since faults are theirs as well. Whatever the fleet started goes with
 //! it.
 
@@ -25,7 +26,7 @@ use super::redis::RedisServer;
 use super::waiting::{eventually, wait_for_value};
 use crate::invariants::Observations;
 
-/// What to start.
+/// A fleet to start.
 #[derive(Debug, Clone)]
 pub struct FleetBuilder {
     binary: PathBuf,
@@ -35,25 +36,27 @@ pub struct FleetBuilder {
     /// Of one node each: its id, a key and a value.
     own_settings: Vec<(String, String, String)>,
     durability: Durability,
+    has_redis: bool,
 }
 
 pub struct Fleet {
     workers: Vec<GatewayWorker>,
     members: Vec<Member>,
     grounds: Grounds,
-    pub redis: RedisServer,
+    /// None if the bus is in PostgreSQL.
+    redis: Option<RedisServer>,
     pub postgres: Postgres,
     pub observations: Observations,
 }
 
-/// What a node must know to join.
+/// The addresses and settings that a node needs to join.
 #[derive(Debug, Clone)]
 struct Grounds {
     binary: PathBuf,
     settings: Vec<(String, String)>,
     args: Vec<String>,
     own_settings: Vec<(String, String, String)>,
-    redis: SocketAddr,
+    redis: Option<SocketAddr>,
     postgres: SocketAddr,
     database: String,
     prefix: String,
@@ -62,13 +65,14 @@ struct Grounds {
 /// A node with its wires.
 pub struct Member {
     pub id: String,
+    /// Without a Redis nothing goes this way.
     pub redis: Proxy,
     pub postgres: Proxy,
     node: Node,
     state: State,
 }
 
-/// What a node costs at this moment.
+/// The current resources of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     pub threads: usize,
@@ -102,11 +106,15 @@ const TIMINGS: [(&str, &str); 12] = [
 
 impl Grounds {
     async fn member(&self, id: &str) -> Member {
-        let (redis, postgres) = (Proxy::start(self.redis).await, Proxy::start(self.postgres).await);
+        let redis = Proxy::start(self.redis.unwrap_or(self.postgres)).await;
+        let postgres = Proxy::start(self.postgres).await;
         let store = format!("{}&application_name={id}", database_url(postgres.address(), &self.database));
-        let bus = format!("redis://{}", redis.address());
         let builder = NodeBuilder::new(&self.binary).store(&store);
-        let builder = builder.args(["--node-id", id, "--bus", &bus, "--bus-prefix", &self.prefix]);
+        let builder = builder.args(["--node-id", id, "--bus-prefix", &self.prefix]);
+        let builder = match self.redis {
+            Some(_) => builder.args(["--bus", &format!("redis://{}", redis.address())]),
+            None => builder,
+        };
         let builder = builder.args(self.args.iter().cloned());
         let own = self.own_settings.iter().filter(|(node, ..)| node == id);
         let own = own.map(|(_, key, value)| (key.as_str(), value.as_str()));
@@ -115,6 +123,16 @@ impl Grounds {
             TIMINGS.into_iter().chain(settings).fold(builder, |builder, (key, value)| builder.set(key, value));
         Member { id: id.into(), redis, postgres, node: builder.start().await, state: State::Up }
     }
+}
+
+/// The queues of the bus in PostgreSQL that begin with a prefix.
+async fn bus_queues(url: &str, prefix: &str) -> Vec<String> {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("PostgreSQL answers");
+    tokio::spawn(connection);
+    let queues = "select queue from convoke_bus_entries where starts_with(queue, $1) \
+                  union select queue from convoke_bus_groups where starts_with(queue, $1)";
+    let rows = client.query(queues, &[&prefix]).await.expect("queues");
+    rows.iter().map(|row| row.get("queue")).collect()
 }
 
 fn database_url(address: SocketAddr, database: &str) -> String {
@@ -128,7 +146,7 @@ impl FleetBuilder {
         self
     }
 
-    /// More words on the command line of every node.
+    /// More arguments of every node's command line.
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
@@ -149,11 +167,17 @@ impl FleetBuilder {
         FleetBuilder { durability: Durability::Durable, ..self }
     }
 
+    /// PostgreSQL is the bus too, as it is by default.
+    pub fn on_postgres_alone(self) -> Self {
+        FleetBuilder { has_redis: false, ..self }
+    }
+
     /// Starts the engines, then `node-1`, `node-2`… all at once, as machines do after a power cut, and waits until they agree
     /// on who leads.
     pub async fn start(self) -> Fleet {
-        let FleetBuilder { binary, size, settings, own_settings, args, durability } = self;
-        let (redis, postgres) = tokio::join!(RedisServer::start(), Postgres::start(durability));
+        let FleetBuilder { binary, size, settings, own_settings, args, durability, has_redis } = self;
+        let redis = async { if has_redis { Some(RedisServer::start().await) } else { None } };
+        let (redis, postgres) = tokio::join!(redis, Postgres::start(durability));
         let url = postgres.create_database();
         let database = url.rsplit('/').next().and_then(|rest| rest.split('?').next()).expect("a URL names a database");
         let local = |port| SocketAddr::from(([127, 0, 0, 1], port));
@@ -162,7 +186,7 @@ impl FleetBuilder {
             settings,
             args,
             own_settings,
-            redis: local(redis.port()),
+            redis: redis.as_ref().map(|redis| local(redis.port())),
             postgres: local(postgres.port()),
             database: database.into(),
             prefix: format!("fleet-{database}"),
@@ -191,7 +215,13 @@ impl Fleet {
             own_settings: Vec::new(),
             args: Vec::new(),
             durability: Durability::Fast,
+            has_redis: true,
         }
+    }
+
+    /// The Redis of a fleet that has one.
+    pub fn redis(&mut self) -> &mut RedisServer {
+        self.redis.as_mut().expect("the fleet has a Redis")
     }
 
     /// Before the name of every channel.
@@ -214,7 +244,7 @@ impl Fleet {
         self.members.iter().enumerate().filter(|(_, member)| member.state == State::Up).map(|(index, _)| index)
     }
 
-    /// Every node's API, this one's first. Those that are down are among them: whoever asks must try the next.
+    /// Every node's API, this one's first. Stopped nodes are among them: the caller must try the next.
     pub fn homes(&self, first: usize) -> Vec<Http> {
         let count = self.members.len();
         (0..count).map(|step| self.members[(first + step) % count].http().clone()).collect()
@@ -225,13 +255,13 @@ impl Fleet {
         self.members[self.up().next().expect("a node runs")].http()
     }
 
-    /// The leader, once all nodes that run say the same and it is one of them.
+    /// Returns the leader, once all nodes that run name the same one and it is one of them.
     pub async fn leader(&self) -> usize {
         let up: Vec<usize> = self.up().collect();
         self.leader_according_to(&up).await
     }
 
-    /// The leader, once these say the same and it is one of them.
+    /// Returns the leader, once these nodes name the same one and it is one of them.
     pub async fn leader_according_to(&self, asked: &[usize]) -> usize {
         eventually("nodes that agree on a leader among them", || async {
             let mut leaders = Vec::new();
@@ -306,7 +336,7 @@ impl Fleet {
         drop(self.workers.remove(worker));
     }
 
-    /// Starts a worker that speaks the bus, past every proxy.
+    /// Starts a worker that uses the bus directly, past every proxy.
     pub async fn bus_worker(&self, id: &str, queue: &str, concurrency: usize) -> BusWorker {
         BusWorker::start(&self.bus_url(), self.prefix(), id, queue, concurrency).await
     }
@@ -316,14 +346,14 @@ impl Fleet {
         BusReader::start(&self.bus_url(), self.prefix(), name, queue).await
     }
 
-    /// Registers a node that is none and does as `takes` says with what it is offered.
+    /// Registers a node without a process that handles offers as `takes` decides.
     pub async fn puppet(&self, id: &str, takes: impl Fn(&Value) -> bool + Send + Sync + 'static) -> Puppet {
         Puppet::start(&self.bus_url(), &self.store_url(), self.prefix(), id, takes).await
     }
 
     /// Redis itself, past every proxy.
     fn bus_url(&self) -> String {
-        format!("redis://{}", self.grounds.redis)
+        format!("redis://{}", self.grounds.redis.expect("the fleet has a Redis"))
     }
 
     /// The store itself, past every proxy.
@@ -338,11 +368,11 @@ impl Fleet {
     }
 
     /// Has Redis itself do something, as anybody could.
-    pub async fn ask_bus<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+    pub async fn ask_bus<T: redis::FromRedisValue>(&self, arguments: &[&str]) -> T {
         let mut connection = self.bus_connection().await;
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        command.query_async(&mut connection).await.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        let mut command = redis::cmd(arguments[0]);
+        command.arg(&arguments[1..]);
+        command.query_async(&mut connection).await.unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
     }
 
     async fn bus_connection(&self) -> redis::aio::MultiplexedConnection {
@@ -350,8 +380,11 @@ impl Fleet {
         eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await
     }
 
-    /// All keys on the bus that begin with the fleet's prefix.
+    /// All keys or queues on the bus that begin with the fleet's prefix.
     pub async fn bus_keys(&self) -> Vec<String> {
+        if self.redis.is_none() {
+            return bus_queues(&self.store_url(), self.prefix()).await;
+        }
         let mut connection = self.bus_connection().await;
         let mut keys = Vec::new();
         let mut cursor = 0_u64;
@@ -372,7 +405,7 @@ impl Fleet {
         let mut expected: Vec<String> = self.up().map(|index| self.members[index].id.clone()).collect();
         expected.sort();
         wait_for_value("the registry's active nodes", expected, || async {
-            let nodes = self.any().get("/v1/nodes").await.map(|answer| answer.json()).unwrap_or_default();
+            let nodes = self.any().get("/v1/nodes").await.map(|response| response.json()).unwrap_or_default();
             let nodes = nodes["nodes"].as_array().cloned().unwrap_or_default();
             let active = nodes.iter().filter(|node| node["state"] == "active");
             active.filter_map(|node| node["nodeId"].as_str().map(str::to_owned)).collect()
@@ -411,9 +444,9 @@ impl Member {
         &self.node
     }
 
-    /// What it says of the cluster; nothing where it cannot say.
+    /// Returns its view of the cluster, or nothing if it cannot respond.
     pub async fn cluster(&self) -> Option<Value> {
-        let answer = self.http().get("/v1/cluster").await.ok()?;
-        (answer.status == 200).then(|| answer.json())
+        let response = self.http().get("/v1/cluster").await.ok()?;
+        (response.status == 200).then(|| response.json())
     }
 }

@@ -1,8 +1,8 @@
-//! A worker that speaks the gateway's protocol by hand and writes down all that it was told.
+//! A worker that implements the gateway's protocol by hand and records every response.
 //!
-//! It behaves as an honest worker must: it registers again where it is unknown, beats, and repeats a report until it is
-//! answered. Of several nodes it stays with one for as long as that answers, and takes its runs along when it moves to the
-//! next. What its handler does with a job is the test's to say. Dropping it is its sudden death.
+//! It behaves as a correct worker must: it registers again if it is unknown, sends heartbeats, and repeats a report until
+//! it gets a response. Of several nodes it stays with one for as long as that responds, and keeps its runs when it moves to
+//! the next. The test decides what its handler does with a job. Dropping it kills it without a drain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::http::{Http, HttpResponse};
 use crate::invariants::Observations;
 
-/// What becomes of a run.
+/// How the worker handles a run.
 #[derive(Debug, Clone)]
 pub enum Handling {
     Complete(Value),
     /// The same, after a while.
     CompleteAfter(Duration, Value),
-    /// The same, once the test says so.
+    /// The same, once the test sets the flag.
     CompleteOnce(Arc<AtomicBool>, Value),
     Fail(String),
     FailForGood(String),
     /// Runs until it is cancelled or the worker dies.
     Hold,
-    /// Says all this, then goes on.
+    /// Reports all of these, then continues.
     Report(Vec<RunNote>, Box<Handling>),
 }
 
-/// What a run says of itself before it ends.
+/// An event that a run reports before it ends.
 #[derive(Debug, Clone)]
 pub enum RunNote {
     Log(String),
     Progress(u8),
 }
 
-/// Who the worker is and what it does.
+/// A worker's id, queues and behaviour.
 #[derive(Clone)]
 pub struct Plan {
     pub id: String,
@@ -63,9 +63,9 @@ impl Plan {
 const POLL_WAIT: &str = "500ms";
 const BEAT_INTERVAL: Duration = Duration::from_millis(150);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// Where there is another node to go to, one that has not answered for so long is taken for dead: it may be paused, and a
-/// paused process refuses nobody.
-const ANSWER_WAIT: Duration = Duration::from_secs(3);
+/// If there is another node, one that has not responded for so long is considered dead: it may be paused, and a
+/// paused process refuses no connection.
+const RESPONSE_WAIT: Duration = Duration::from_secs(3);
 
 pub struct GatewayWorker {
     inner: Arc<Inner>,
@@ -74,9 +74,9 @@ pub struct GatewayWorker {
 
 struct Inner {
     plan: Plan,
-    /// The nodes that it may speak to.
+    /// The nodes that it may connect to.
     homes: Vec<Http>,
-    /// Which of them it speaks to; counted on for ever.
+    /// The index of the one that it uses, modulo their number; it only grows.
     home: AtomicUsize,
     observations: Observations,
     /// Execution to job, of what runs now.
@@ -91,7 +91,7 @@ impl GatewayWorker {
 
     /// The same with several nodes to choose from, of which it tries the first one first.
     pub async fn start_among(homes: &[Http], observations: &Observations, plan: Plan) -> Self {
-        assert!(!homes.is_empty(), "a worker needs a node to speak to");
+        assert!(!homes.is_empty(), "a worker needs a node");
         let (homes, observations) = (homes.to_vec(), observations.clone());
         let inner = Arc::new(Inner { plan, homes, home: AtomicUsize::new(0), observations, running: Mutex::default() });
         inner.register().await;
@@ -100,12 +100,12 @@ impl GatewayWorker {
         GatewayWorker { inner, tasks: vec![polls.abort_handle(), beats.abort_handle()] }
     }
 
-    /// What it runs now: execution to job.
+    /// Returns its current runs: execution to job.
     pub fn running(&self) -> BTreeMap<String, String> {
         self.inner.running.lock().clone()
     }
 
-    /// Says goodbye, as a worker that drains does.
+    /// Leaves, as a worker that drains does.
     pub async fn leave(self) -> HttpResponse {
         for task in &self.tasks {
             task.abort();
@@ -123,18 +123,18 @@ impl Drop for GatewayWorker {
 }
 
 impl Inner {
-    /// Asks until a node answers at all: it, or all of them, may be away for a while.
+    /// Sends the request until a node responds: one or all of them may be unavailable for a while.
     async fn ask(&self, path: &str, body: Value) -> HttpResponse {
         loop {
             let home = self.home.load(Ordering::Relaxed);
             let asked = self.homes[home % self.homes.len()].post(path, body.clone());
-            let answer = match self.homes.len() {
+            let response = match self.homes.len() {
                 1 => asked.await.ok(),
-                _ => tokio::time::timeout(ANSWER_WAIT, asked).await.ok().and_then(Result::ok),
+                _ => tokio::time::timeout(RESPONSE_WAIT, asked).await.ok().and_then(Result::ok),
             };
-            match answer {
-                Some(answer) if answer.status != 503 => return answer,
-                // Whoever else found it silent has moved on already.
+            match response {
+                Some(response) if response.status != 503 => return response,
+                // Another task that got no response may have moved on already.
                 _ => drop(self.home.compare_exchange(home, home + 1, Ordering::Relaxed, Ordering::Relaxed)),
             }
             tokio::time::sleep(RETRY_PAUSE).await;
@@ -158,18 +158,18 @@ impl Inner {
                 continue;
             }
             let body = json!({ "workerId": self.plan.id, "max": free, "wait": POLL_WAIT });
-            let answer = self.ask("/v1/worker/poll", body).await;
-            match answer.status {
+            let response = self.ask("/v1/worker/poll", body).await;
+            match response.status {
                 200 => {}
                 404 => {
                     self.register().await;
                     continue;
                 }
-                _ => panic!("{}: poll was refused: {} {}", self.plan.id, answer.status, answer.text()),
+                _ => panic!("{}: poll was refused: {} {}", self.plan.id, response.status, response.text()),
             }
-            let polled = answer.json();
+            let polled = response.json();
             self.cancel(&polled["cancel"]).await;
-            let jobs = polled["jobs"].as_array().expect("a poll answers jobs").clone();
+            let jobs = polled["jobs"].as_array().expect("a poll returns jobs").clone();
             let (reported, received) = watch::channel(false);
             let events: Vec<Value> = jobs.iter().flat_map(|job| self.clone().take(job, &received, &mut slow)).collect();
             self.report(events).await;
@@ -177,8 +177,8 @@ impl Inner {
         }
     }
 
-    /// Starts a run. What ends at once is told in one report with the others; what takes time, by a task of its own, and not
-    /// before the start was `received`: an end that overtakes the beginning makes the latter stale.
+    /// Starts a run. A run that ends at once is in one report with the others; one that takes time has a task, which reports not
+    /// before the start was `received`: an end that overtakes the start makes the start stale.
     fn take(self: Arc<Self>, job: &Value, received: &watch::Receiver<bool>, slow: &mut JoinSet<()>) -> Vec<Value> {
         let text = |field: &str| job[field].as_str().unwrap_or_else(|| panic!("{job} has no {field}")).to_owned();
         let (execution, id) = (text("executionId"), text("jobId"));
@@ -191,7 +191,7 @@ impl Inner {
         // A report may be repeated: its lines are numbered, so that each is recorded once.
         let mut seq = 0;
         while let Handling::Report(all, then) = handling {
-            events.extend(all.iter().map(|said| match said {
+            events.extend(all.iter().map(|note| match note {
                 RunNote::Log(message) => {
                     seq += 1;
                     event(&run, json!({ "kind": "log", "level": "info", "message": message, "seq": seq }))
@@ -204,7 +204,7 @@ impl Inner {
         events
     }
 
-    /// What is told of a run's end at once, if that is known.
+    /// Returns the event of the run's end, if it ends at once.
     fn end(
         self: Arc<Self>,
         run: &Value,
@@ -228,10 +228,10 @@ impl Inner {
                 });
                 None
             }
-            Handling::CompleteOnce(said, result) => {
+            Handling::CompleteOnce(is_set, result) => {
                 let completed = completed(result);
                 slow.spawn(async move {
-                    while !said.load(Ordering::Relaxed) {
+                    while !is_set.load(Ordering::Relaxed) {
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
                     let _ = received.wait_for(|received| *received).await;
@@ -243,21 +243,21 @@ impl Inner {
         }
     }
 
-    /// Repeats the report until it is answered, and writes down what was taken and what was not.
+    /// Repeats the report until it gets a response, and records which events were accepted.
     async fn report(&self, events: Vec<Value>) {
         if events.is_empty() {
             return;
         }
         let body = json!({ "workerId": self.plan.id, "events": events });
-        let answer = loop {
-            let answer = self.ask("/v1/worker/report", body.clone()).await;
-            if answer.status != 404 {
-                break answer;
+        let response = loop {
+            let response = self.ask("/v1/worker/report", body.clone()).await;
+            if response.status != 404 {
+                break response;
             }
             self.register().await;
         };
-        let answer = answer.expect(200);
-        let rejected = answer["rejected"].as_array().cloned().unwrap_or_default();
+        let response = response.expect(200);
+        let rejected = response["rejected"].as_array().cloned().unwrap_or_default();
         let mut running = self.running.lock();
         for event in &events {
             let (execution, kind) = (event["executionId"].as_str().unwrap_or_default(), event["kind"].as_str());
@@ -284,19 +284,19 @@ impl Inner {
         loop {
             tokio::time::sleep(BEAT_INTERVAL).await;
             let running: Vec<String> = self.running.lock().keys().cloned().collect();
-            let answer =
+            let response =
                 self.ask("/v1/worker/heartbeat", json!({ "workerId": self.plan.id, "running": running })).await;
-            match answer.status {
-                200 => self.cancel(&answer.json()["cancel"]).await,
+            match response.status {
+                200 => self.cancel(&response.json()["cancel"]).await,
                 404 => self.register().await,
-                _ => panic!("{}: heartbeat was refused: {} {}", self.plan.id, answer.status, answer.text()),
+                _ => panic!("{}: heartbeat was refused: {} {}", self.plan.id, response.status, response.text()),
             }
         }
     }
 }
 
-/// An event of a run: which run it is of, and what it says.
-fn event(run: &Value, says: Value) -> Value {
-    let fields = [run, &says].into_iter().filter_map(Value::as_object).flatten();
+/// Returns an event of a run: the run's ids and the event's fields.
+fn event(run: &Value, fields: Value) -> Value {
+    let fields = [run, &fields].into_iter().filter_map(Value::as_object).flatten();
     Value::Object(fields.map(|(key, value)| (key.clone(), value.clone())).collect())
 }

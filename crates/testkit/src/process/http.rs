@@ -1,6 +1,6 @@
 //! HTTP/1.1 by hand: one connection a request.
 //!
-//! A request that gets no whole answer is an error, never a guess: to the ledger of a test, an enqueue without its 201
+//! A request that gets no complete response is an error, never a guess: in the record of a test, an enqueue without its 201
 //! was not acknowledged.
 
 use std::io::{Error, ErrorKind, Result};
@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 
 use super::waiting::eventually;
 
-/// No answer after this is none. Longer than the longest poll that tests ask for.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+/// Timeout of a response. Longer than the longest poll that tests ask for.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Where a server is, and as whom to speak to it. Clones follow the server when it comes back on another port.
+/// The address of a server and the token of its client. Clones follow the server if it restarts on another port.
 #[derive(Debug, Clone)]
 pub struct Http {
     address: Arc<RwLock<SocketAddr>>,
@@ -79,28 +79,28 @@ impl Http {
         self.send_raw(&bytes).await
     }
 
-    /// Whatever bytes there are, on a connection of their own, then what comes back until it is whole.
+    /// Sends these bytes on a new connection, and reads until the response is complete.
     pub async fn send_raw(&self, request: &[u8]) -> Result<HttpResponse> {
         let exchange = async {
             let mut stream = self.open().await?;
-            // A server may refuse a large body before it has read it all and close: its answer is there nevertheless.
+            // A server may refuse a large body before it has read it all and close: its response arrives nevertheless.
             let written = stream.write_all(request).await;
             match read_answer(&mut stream).await {
-                Ok(answer) => Ok(answer),
+                Ok(response) => Ok(response),
                 Err(error) => Err(written.err().unwrap_or(error)),
             }
         };
-        match tokio::time::timeout(ANSWER_TIMEOUT, exchange).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::new(ErrorKind::TimedOut, format!("no answer within {ANSWER_TIMEOUT:?}"))),
+        match tokio::time::timeout(RESPONSE_TIMEOUT, exchange).await {
+            Ok(response) => response,
+            Err(_) => Err(Error::new(ErrorKind::TimedOut, format!("no response within {RESPONSE_TIMEOUT:?}"))),
         }
     }
 
-    /// What is there to read, asked for until it is answered: of a cluster that heals, some answers are 503 at first.
+    /// Repeats a GET until it succeeds: some responses of a cluster that recovers are 503 at first.
     pub async fn read(&self, path: &str) -> Value {
         eventually(&format!("GET {path}"), || async {
-            let answer = self.get(path).await.ok()?;
-            (answer.status != 503).then(|| answer.expect(200))
+            let response = self.get(path).await.ok()?;
+            (response.status != 503).then(|| response.expect(200))
         })
         .await
     }
@@ -115,9 +115,9 @@ impl Http {
                 Some(cursor) => format!("{path}{separator}limit=1000&cursor={cursor}"),
                 None => format!("{path}{separator}limit=1000"),
             };
-            let answer = self.read(&page).await;
-            found.extend(answer[field].as_array().unwrap_or_else(|| panic!("{page} has no {field}")).iter().cloned());
-            match answer["nextCursor"].as_str() {
+            let response = self.read(&page).await;
+            found.extend(response[field].as_array().unwrap_or_else(|| panic!("{page} has no {field}")).iter().cloned());
+            match response["nextCursor"].as_str() {
                 Some(next) => cursor = Some(next.to_owned()),
                 None => return found,
             }
@@ -126,7 +126,7 @@ impl Http {
 
     /// The value of a metric, summed over its series that have all of `labels`.
     pub async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = self.get("/metrics").await.expect("an answer").text();
+        let text = self.get("/metrics").await.expect("a response").text();
         let series = text.lines().filter(|line| {
             let rest = line.strip_prefix(name).unwrap_or_default();
             (rest.starts_with('{') || rest.starts_with(' ')) && labels.iter().all(|label| rest.contains(label))
@@ -165,7 +165,7 @@ impl HttpResponse {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// The body as JSON, of an answer that must have this status.
+    /// The body as JSON, of a response that must have this status.
     #[track_caller]
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
@@ -182,18 +182,18 @@ async fn read_answer(stream: &mut TcpStream) -> Result<HttpResponse> {
         fill(stream, &mut bytes).await?;
     };
     let (status, headers) = parse_head(&bytes[..head_end])?;
-    let mut answer = HttpResponse { status, headers, body: bytes.split_off(head_end + 4) };
-    if answer.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
-        answer.body = read_chunks(stream, std::mem::take(&mut answer.body)).await?;
-    } else if let Some(length) = answer.header("content-length").and_then(|it| it.parse::<usize>().ok()) {
-        while answer.body.len() < length {
-            fill(stream, &mut answer.body).await?;
+    let mut response = HttpResponse { status, headers, body: bytes.split_off(head_end + 4) };
+    if response.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
+        response.body = read_chunks(stream, std::mem::take(&mut response.body)).await?;
+    } else if let Some(length) = response.header("content-length").and_then(|it| it.parse::<usize>().ok()) {
+        while response.body.len() < length {
+            fill(stream, &mut response.body).await?;
         }
-        answer.body.truncate(length);
+        response.body.truncate(length);
     } else if status != 204 && status != 304 {
-        stream.read_to_end(&mut answer.body).await?;
+        stream.read_to_end(&mut response.body).await?;
     }
-    Ok(answer)
+    Ok(response)
 }
 
 pub(super) fn parse_head(head: &[u8]) -> Result<(u16, Vec<(String, String)>)> {
@@ -201,7 +201,7 @@ pub(super) fn parse_head(head: &[u8]) -> Result<(u16, Vec<(String, String)>)> {
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let status = status.ok_or_else(|| Error::new(ErrorKind::InvalidData, format!("not an answer: {first:?}")))?;
+    let status = status.ok_or_else(|| Error::new(ErrorKind::InvalidData, format!("not a response: {first:?}")))?;
     let headers = lines.filter_map(|line| line.split_once(':'));
     Ok((status, headers.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect()))
 }
@@ -235,10 +235,10 @@ pub(super) fn chunk_size(line: &[u8]) -> Result<usize> {
         .map_err(|_| Error::new(ErrorKind::InvalidData, format!("not the size of a chunk: {text:?}")))
 }
 
-/// Reads what there is; an end of the stream here is one in the middle of an answer.
+/// Reads what there is; an end of the stream here is one in the middle of a response.
 pub(super) async fn fill(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Result<()> {
     match stream.read_buf(bytes).await? {
-        0 => Err(Error::new(ErrorKind::UnexpectedEof, "the connection ended in the middle of an answer")),
+        0 => Err(Error::new(ErrorKind::UnexpectedEof, "the connection ended in the middle of a response")),
         _ => Ok(()),
     }
 }
@@ -253,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers every connection with `reply`, in pieces of `piece` bytes.
+    /// Sends `reply` on every connection, in pieces of `piece` bytes.
     async fn served(reply: &'static [u8], piece: usize) -> Http {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let http = Http::new(listener.local_addr().expect("its address"));
@@ -277,9 +277,9 @@ mod tests {
     async fn a_body_of_known_length_is_read_whole() {
         for piece in [1, 7, 1000] {
             let http = served(b"HTTP/1.1 201 Created\r\nContent-Length: 8\r\nX-A: b\r\n\r\n{\"a\": 1}", piece).await;
-            let answer = http.get("/").await.expect("an answer");
-            assert_eq!((answer.status, answer.header("x-a")), (201, Some("b")));
-            assert_eq!(answer.json()["a"], 1);
+            let response = http.get("/").await.expect("a response");
+            assert_eq!((response.status, response.header("x-a")), (201, Some("b")));
+            assert_eq!(response.json()["a"], 1);
         }
     }
 
@@ -291,14 +291,14 @@ mod tests {
                 piece,
             )
             .await;
-            assert_eq!(http.get("/").await.expect("an answer").text(), "abc0123456789");
+            assert_eq!(http.get("/").await.expect("a response").text(), "abc0123456789");
         }
     }
 
     #[tokio::test]
     async fn an_answer_that_is_cut_short_is_an_error() {
         let http = served(b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\nabc", 1000).await;
-        let error = http.get("/").await.expect_err("no whole answer");
+        let error = http.get("/").await.expect_err("no complete response");
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     }
 }

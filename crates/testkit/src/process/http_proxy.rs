@@ -1,8 +1,8 @@
-//! A proxy that understands HTTP: it can answer for the server, keep an answer back, or let a request arrive too late.
+//! A proxy that understands HTTP: it can respond in place of the server, withhold a response, or deliver a request too late.
 //!
 //! Where [`Proxy`](super::Proxy) cuts a wire, this one decides request by request what happens to it, by a rule of the test.
-//! Every request has a connection to the server of its own, and the client's is closed after each answer, so that nothing
-//! about one request depends on another. All that came is kept, for the test to count.
+//! Every request has a connection to the server of its own, and the client's is closed after each response, so that nothing
+//! about one request depends on another. All requests are recorded, for the test to count.
 
 use std::io::Result;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 
 use super::http::{fill, find};
 
-/// What came, before anything was done about it.
+/// A request as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
     pub method: String,
@@ -27,22 +27,22 @@ pub struct HttpRequest {
     pub is_conditional: bool,
 }
 
-/// What happens to a request.
+/// A fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// It goes through.
     None,
-    /// This status is the answer; the server never hears of it.
+    /// The proxy responds with this status; the server does not receive it.
     Refused(u16),
-    /// The server does it, and this status is the answer.
+    /// The server executes it, and the proxy responds with this status.
     DoneButAnswered(u16),
-    /// The server does it, and nobody ever says so.
+    /// The server executes it, and no response is sent.
     DoneButSilent,
-    /// The server does it, and its answer comes later.
+    /// The server executes it, and its response is delayed.
     Slow(Duration),
-    /// It is kept until the test lets it go, and is done then. Its answer is lost.
+    /// It is held until the test releases it, and is executed then. Its response is lost.
     Held,
-    /// Nothing is heard of it, at either end.
+    /// Neither the server receives it nor the client a response.
     Lost,
 }
 
@@ -58,9 +58,9 @@ struct Shared {
     target: SocketAddr,
     rule: Mutex<Rule>,
     requests: Mutex<Vec<HttpRequest>>,
-    /// How often what is held was let go.
+    /// How often the held requests were released.
     released: watch::Sender<u64>,
-    /// How many of the held were done since.
+    /// How many held requests were executed since.
     arrived: watch::Sender<u64>,
 }
 
@@ -84,7 +84,7 @@ impl HttpProxy {
         self.address
     }
 
-    /// From now on this says what happens to each request.
+    /// From now on this rule decides what happens to each request.
     pub fn rule(&self, rule: impl Fn(&HttpRequest) -> Fault + Send + Sync + 'static) {
         *self.shared.rule.lock() = Box::new(rule);
     }
@@ -94,12 +94,12 @@ impl HttpProxy {
         self.rule(|_| Fault::None);
     }
 
-    /// What came since this was last asked.
+    /// Returns the requests since the last call.
     pub fn take_requests(&self) -> Vec<HttpRequest> {
         std::mem::take(&mut self.shared.requests.lock())
     }
 
-    /// Lets go what is held, and waits until one of them was done.
+    /// Releases the held requests, and waits until one of them was executed.
     pub async fn release(&self) {
         let mut arrived = self.shared.arrived.subscribe();
         arrived.mark_unchanged();
@@ -134,19 +134,19 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
     shared.requests.lock().push(request);
     match fault {
         Fault::None => client.write_all(&forward(shared.target, &bytes).await?).await,
-        Fault::Refused(status) => client.write_all(&answer(status)).await,
+        Fault::Refused(status) => client.write_all(&fault_response(status)).await,
         Fault::DoneButAnswered(status) => {
             forward(shared.target, &bytes).await?;
-            client.write_all(&answer(status)).await
+            client.write_all(&fault_response(status)).await
         }
         Fault::DoneButSilent => {
             forward(shared.target, &bytes).await?;
             wait_for_end(client).await
         }
         Fault::Slow(delay) => {
-            let answer = forward(shared.target, &bytes).await?;
+            let response = forward(shared.target, &bytes).await?;
             tokio::time::sleep(delay).await;
-            client.write_all(&answer).await
+            client.write_all(&response).await
         }
         Fault::Held => {
             let mut released = shared.released.subscribe();
@@ -166,14 +166,14 @@ async fn wait_for_end(mut client: TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn answer(status: u16) -> Vec<u8> {
+fn fault_response(status: u16) -> Vec<u8> {
     let body = format!("<Error><Code>Fault</Code><Message>{status}</Message></Error>");
     let length = body.len();
     let head = format!("HTTP/1.1 {status} Fault\r\ncontent-type: application/xml\r\ncontent-length: {length}\r\n");
     format!("{head}connection: close\r\n\r\n{body}").into_bytes()
 }
 
-/// The whole of it, as it is sent on: the server shall close after its answer.
+/// Reads a whole request and the bytes to forward: the server shall close after its response.
 async fn read_request(client: &mut TcpStream) -> Result<(HttpRequest, Vec<u8>)> {
     let mut bytes = Vec::new();
     let head_end = loop {
@@ -201,15 +201,15 @@ async fn read_request(client: &mut TcpStream) -> Result<(HttpRequest, Vec<u8>)> 
     Ok((HttpRequest { method, path, is_conditional }, sent))
 }
 
-/// The answer, which says that it is the connection's last: servers do not always.
+/// Returns the response with the header that closes the connection, which servers do not always send.
 async fn forward(target: SocketAddr, request: &[u8]) -> Result<Vec<u8>> {
     let mut server = TcpStream::connect(target).await?;
     server.write_all(request).await?;
-    let mut answer = Vec::new();
-    server.read_to_end(&mut answer).await?;
-    let line_end = find(&answer, b"\r\n").map_or(answer.len(), |end| end + 2);
-    answer.splice(line_end..line_end, *b"connection: close\r\n");
-    Ok(answer)
+    let mut response = Vec::new();
+    server.read_to_end(&mut response).await?;
+    let line_end = find(&response, b"\r\n").map_or(response.len(), |end| end + 2);
+    response.splice(line_end..line_end, *b"connection: close\r\n");
+    Ok(response)
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use crate::process::Http;
 
-    /// A server that counts what it does and says the number.
+    /// A server that counts its requests and responds with the number.
     async fn counter() -> (SocketAddr, Arc<Mutex<u32>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("its address");
@@ -228,26 +228,26 @@ mod tests {
                 let _ = read_request(&mut stream).await;
                 *counted.lock() += 1;
                 let text = counted.lock().to_string();
-                let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len());
-                let _ = stream.write_all(answer.as_bytes()).await;
+                let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+                let _ = stream.write_all(response.as_bytes()).await;
             }
         });
         (address, done)
     }
 
     #[tokio::test]
-    async fn a_rule_decides_whether_the_server_hears_and_what_is_answered() {
+    async fn a_rule_decides_whether_the_server_gets_the_request_and_which_response_is_sent() {
         let (address, done) = counter().await;
         let proxy = HttpProxy::start(address).await;
         let http = Http::new(proxy.address());
-        let answered = async || http.send_bytes("PUT", "/a?b", Some(b"c")).await.expect("an answer");
-        assert_eq!((answered().await.text().as_str(), *done.lock()), ("1", 1));
+        let send = async || http.send_bytes("PUT", "/a?b", Some(b"c")).await.expect("a response");
+        assert_eq!((send().await.text().as_str(), *done.lock()), ("1", 1));
         proxy.rule(|_| Fault::Refused(503));
-        assert_eq!((answered().await.status, *done.lock()), (503, 1));
+        assert_eq!((send().await.status, *done.lock()), (503, 1));
         proxy.rule(|_| Fault::DoneButAnswered(409));
-        assert_eq!((answered().await.status, *done.lock()), (409, 2));
+        assert_eq!((send().await.status, *done.lock()), (409, 2));
         proxy.rule(|_| Fault::Slow(Duration::from_millis(1)));
-        assert_eq!((answered().await.text().as_str(), *done.lock()), ("3", 3));
+        assert_eq!((send().await.text().as_str(), *done.lock()), ("3", 3));
         let came = proxy.take_requests();
         let request = HttpRequest { method: "PUT".into(), path: "/a?b".into(), is_conditional: false };
         assert_eq!(came, vec![request; 4]);
@@ -260,7 +260,7 @@ mod tests {
         proxy.rule(|_| Fault::Held);
         let http = Http::new(proxy.address());
         let sent = tokio::time::timeout(Duration::from_millis(100), http.get("/")).await;
-        assert!(sent.is_err() && *done.lock() == 0, "neither answered nor done");
+        assert!(sent.is_err() && *done.lock() == 0, "neither a response nor executed");
         proxy.release().await;
         assert_eq!(*done.lock(), 1);
     }

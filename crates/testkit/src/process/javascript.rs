@@ -1,6 +1,6 @@
 //! Scripts for Node.js and the packages they need, installed once for all tests of a build.
 //!
-//! The packages are what the lock file beside the scripts says, checked against it by npm. They are kept below the build
+//! The packages are those of the lock file beside the scripts; npm checks them against it. They are kept below the build
 //! directory under a name that follows from the scripts, so that a change of either installs anew and tests that run at
 //! once do not meet half an installation: it gets its name by one rename, when it is whole.
 

@@ -1,6 +1,6 @@
-//! A proxy that loses one answer on demand: the request arrives, and the connection breaks instead of the answer.
+//! A proxy that loses one response on demand: the request arrives, and the connection breaks instead of the response.
 //!
-//! It knows no protocol: the request is found by a word in it, which must not stand in any other.
+//! It knows no protocol: the request is found by a text in it, which must not be in any other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub struct LosingProxy {
 
 #[derive(Default)]
 struct Trap {
-    word: Mutex<Option<String>>,
+    text: Mutex<Option<String>>,
     has_lost_one: AtomicBool,
 }
 
 impl Trap {
     fn is_sprung_by(&self, request: &[u8]) -> bool {
-        let mut word = self.word.lock();
-        let is_in = |word: &String| request.windows(word.len()).any(|part| part == word.as_bytes());
-        word.take_if(|word| is_in(word)).is_some()
+        let mut text = self.text.lock();
+        let is_in = |text: &String| request.windows(text.len()).any(|part| part == text.as_bytes());
+        text.take_if(|text| is_in(text)).is_some()
     }
 }
 
@@ -53,10 +53,10 @@ impl LosingProxy {
         self.address
     }
 
-    /// The answer to the next request that has this word in it is lost.
-    pub fn lose_the_answer_to(&self, word: &str) {
+    /// Loses the response to the next request that contains this text.
+    pub fn lose_the_answer_to(&self, text: &str) {
         self.trap.has_lost_one.store(false, Ordering::SeqCst);
-        *self.trap.word.lock() = Some(word.to_owned());
+        *self.trap.text.lock() = Some(text.to_owned());
     }
 
     /// Whether it was: where not, a test shows nothing.
@@ -71,9 +71,9 @@ impl Drop for LosingProxy {
     }
 }
 
-/// Until either side is done, or the answer to a request that sprang the trap is there.
+/// Forwards until either side is done, or the response to the request with the text arrives.
 async fn relay(mut client: TcpStream, mut server: TcpStream, trap: Arc<Trap>) {
-    let (mut request, mut answer) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+    let (mut request, mut response) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     loop {
         tokio::select! {
             read = client.read(&mut request) => {
@@ -82,14 +82,14 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, trap: Arc<Trap>) {
                 if server.write_all(&request[..length]).await.is_err() {
                     return;
                 }
-                if is_sprung && matches!(server.read(&mut answer).await, Ok(1..)) {
+                if is_sprung && matches!(server.read(&mut response).await, Ok(1..)) {
                     trap.has_lost_one.store(true, Ordering::SeqCst);
                     return;
                 }
             }
-            read = server.read(&mut answer) => {
+            read = server.read(&mut response) => {
                 let Ok(length @ 1..) = read else { return };
-                if client.write_all(&answer[..length]).await.is_err() {
+                if client.write_all(&response[..length]).await.is_err() {
                     return;
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows Convoke's own client: requests are written by hand on a socket, so that a test can also send what no
 //! honest client would, and a fault in the client cannot hide one in the server. Whatever a test started dies with it; a
-//! test that fails prints what its processes said.
+//! test that fails prints the output of its processes.
 
 mod bus_reader;
 mod bus_worker;

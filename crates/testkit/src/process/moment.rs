@@ -1,4 +1,4 @@
-//! When something happened, told alike by all processes of a machine.
+//! The time of an event, comparable between all processes of a machine.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,7 +1,7 @@
 //! A coordinator: `convoke serve` on a store of its own.
 //!
-//! Started on port 0, it says where it listens; that is also how a test knows that a restarted one is there. The store
-//! outlives its processes and goes with the handle.
+//! Started on port 0, it prints where it listens; that is also how a test knows that a restarted one is ready. The store
+//! outlives its processes and is removed with the handle.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::http::{Http, HttpResponse};
 use super::program::{Launch, Program, Signal};
 use super::waiting::{eventually, wait_for_value};
 
-/// What to start, and with which settings.
+/// A node to start, with its settings.
 #[derive(Debug, Clone)]
 pub struct NodeBuilder {
     binary: PathBuf,
@@ -121,8 +121,8 @@ impl NodeBuilder {
         }
         args.extend(["--store".into(), self.store_url().into()]);
         // Many servers run at once here, and all would listen at the same default address.
-        let says_where = |name: &str| name == "CONVOKE_SHARDS__BIND" || name.starts_with("SHARD_COORDINATOR_");
-        if !self.args.iter().any(|arg| arg == "--shards") && !self.env.iter().any(|(name, _)| says_where(name)) {
+        let is_address = |name: &str| name == "CONVOKE_SHARDS__BIND" || name.starts_with("SHARD_COORDINATOR_");
+        if !self.args.iter().any(|arg| arg == "--shards") && !self.env.iter().any(|(name, _)| is_address(name)) {
             args.extend(["--shards".into(), "off".into()]);
         }
         args.extend(self.args.iter().map(Into::into));
@@ -159,7 +159,7 @@ impl NodeBuilder {
     }
 }
 
-/// Where it says that it listens: `api http://127.0.0.1:PORT` among its ready lines.
+/// Returns the address that it prints: `api http://127.0.0.1:PORT` among its ready lines.
 async fn ready(program: &mut Program) -> SocketAddr {
     let address = program.line("the ready line with the API's address", api_address).await;
     address.unwrap_or_else(|| panic!("convoke serve ended before it was ready:\n{}", program.printed().join("\n")))
@@ -202,7 +202,7 @@ impl Node {
         self.program.signal(signal);
     }
 
-    /// SIGKILL: nothing is flushed, nobody is told.
+    /// SIGKILL: nothing is flushed, nothing is published.
     pub async fn kill(&mut self) {
         self.program.kill().await;
     }
@@ -223,7 +223,7 @@ impl Node {
     }
 
     pub async fn wait_until_ready(&self) {
-        let ask = || async { self.http.get("/readyz").await.map(|answer| answer.status).unwrap_or(0) };
+        let ask = || async { self.http.get("/readyz").await.map(|response| response.status).unwrap_or(0) };
         wait_for_value("GET /readyz", 200, ask).await;
     }
 
@@ -232,7 +232,7 @@ impl Node {
         Cli { server: Some(self.http.url()), ..self.builder.cli() }
     }
 
-    /// Another process of the same binary, such as a worker, told where this server is.
+    /// Another process of the same binary, such as a worker, with this server's address in its environment.
     pub fn start_process<A: Into<std::ffi::OsString>>(&self, name: &str, args: impl IntoIterator<Item = A>) -> Program {
         Program::start(&Launch {
             name: name.into(),
@@ -248,7 +248,7 @@ impl Node {
         self.start_process("convoke worker run", ["worker", "run", "--queue", queue, "--exec", command])
     }
 
-    /// Any program, told where this server is.
+    /// Any program, with this server's address in its environment.
     pub fn start_program(&self, binary: &str, args: &[&str]) -> Program {
         Program::start(&Launch {
             name: binary.into(),
@@ -259,9 +259,9 @@ impl Node {
         })
     }
 
-    /// Enqueues one job; the answer as it came.
+    /// Enqueues one job and returns the response.
     pub async fn enqueue(&self, spec: Value) -> HttpResponse {
-        self.http.post("/v1/jobs", spec).await.expect("an answer")
+        self.http.post("/v1/jobs", spec).await.expect("a response")
     }
 
     /// Enqueues one job that must be taken; its id.
@@ -271,12 +271,12 @@ impl Node {
     }
 
     pub async fn job(&self, id: &str) -> Value {
-        self.http.get(&format!("/v1/jobs/{id}")).await.expect("an answer").expect(200)
+        self.http.get(&format!("/v1/jobs/{id}")).await.expect("a response").expect(200)
     }
 
     pub async fn history(&self, id: &str) -> Vec<Value> {
-        let answer = self.http.get(&format!("/v1/jobs/{id}/history")).await.expect("an answer").expect(200);
-        answer["executions"].as_array().expect("executions").clone()
+        let response = self.http.get(&format!("/v1/jobs/{id}/history")).await.expect("a response").expect(200);
+        response["executions"].as_array().expect("executions").clone()
     }
 
     /// The job once it is in one of these states.

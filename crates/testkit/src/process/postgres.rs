@@ -70,7 +70,7 @@ impl Postgres {
         self.program.as_ref().map(Program::pid)
     }
 
-    /// Where it keeps its data; a test may look, not touch.
+    /// The data directory; a test may read it, not change it.
     pub fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
@@ -115,7 +115,7 @@ impl Postgres {
         panic!("PostgreSQL does not start on port {}", self.port);
     }
 
-    /// Stops it and all its sessions where they are: connections stay open, nobody answers.
+    /// Stops it and all its sessions where they are: connections stay open without a response.
     pub fn pause(&self) {
         self.signal_all(Signal::STOP);
     }
@@ -225,7 +225,7 @@ struct RunDirectory {
 impl RunDirectory {
     fn get() -> RunDirectory {
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        // A runner that gives each test a process says so, and outlives them all.
+        // A runner that gives each test a process sets a variable, and outlives them all.
         let (run, watched) = match (std::env::var("NEXTEST_RUN_ID"), rustix::process::getppid()) {
             (Ok(run), Some(parent)) => (run, parent.as_raw_nonzero().get()),
             _ => (own.to_string(), own),
@@ -257,7 +257,7 @@ impl RunDirectory {
     }
 
     /// Starts the process that waits for the end of the run, stops the shared server and removes the directory.
-    #[allow(clippy::zombie_processes, reason = "it outlives us, and whoever inherits it waits for it")]
+    #[allow(clippy::zombie_processes, reason = "it outlives this process; its next parent waits for it")]
     fn watch(&self) {
         let watch = "while kill -0 \"$1\" 2>/dev/null; do sleep 0.5; done; \
                      if read -r server 2>/dev/null <\"$2/server/data/postmaster.pid\"; then \
@@ -284,18 +284,18 @@ fn find_or_start() -> u16 {
     let server = run.path.join("server");
     let _ = std::fs::create_dir(&server);
     let _lock = lock(&server);
-    let noted = server.join("port");
-    if let Some(port) = std::fs::read_to_string(&noted).ok().and_then(|text| text.parse().ok()) {
+    let port_file = server.join("port");
+    if let Some(port) = std::fs::read_to_string(&port_file).ok().and_then(|text| text.parse().ok()) {
         return port;
     }
     run.copy_template(&server);
     let port = start_detached(&server);
-    std::fs::write(&noted, port.to_string()).expect("a file");
+    std::fs::write(&port_file, port.to_string()).expect("a file");
     port
 }
 
 /// Starts a server that outlives this process; the watcher of the run ends it.
-#[allow(clippy::zombie_processes, reason = "it outlives us, and whoever inherits it waits for it")]
+#[allow(clippy::zombie_processes, reason = "it outlives this process; its next parent waits for it")]
 fn start_detached(directory: &Path) -> u16 {
     for _ in 0..STARTS_MAX {
         let port = free_port();
@@ -306,8 +306,8 @@ fn start_detached(directory: &Path) -> u16 {
         std::os::unix::process::CommandExt::process_group(&mut server, 0);
         let mut server = server.spawn().expect("PostgreSQL starts");
         let is_ready = || {
-            let said = std::fs::read_to_string(directory.join("log")).unwrap_or_default();
-            said.contains("ready to accept connections")
+            let log = std::fs::read_to_string(directory.join("log")).unwrap_or_default();
+            log.contains("ready to accept connections")
         };
         while !is_ready() && server.try_wait().expect("a child of ours").is_none() {
             std::thread::sleep(Duration::from_millis(10));
@@ -344,7 +344,7 @@ fn create(port: u16, name: &str, template: &str) -> String {
     url(port, name)
 }
 
-/// Where a program of PostgreSQL is: where one says that it is, where packages put the newest, or on the path.
+/// Returns the path of a program of PostgreSQL: from the variable, from the newest package, or on the path.
 fn binary(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();

@@ -28,7 +28,7 @@ pub struct Program {
     name: String,
     child: Child,
     pid: Pid,
-    said: Arc<CapturedOutput>,
+    output: Arc<CapturedOutput>,
     listeners: Vec<JoinHandle<()>>,
     ended: Option<ExitStatus>,
 }
@@ -39,7 +39,7 @@ struct CapturedOutput {
     more: Notify,
 }
 
-/// What to start. The environment is the test's own without what a process of ours would heed, so that a setting meant for
+/// A process to start. The environment is the test's own without what a process of ours would heed, so that a setting meant for
 /// another one cannot change a test.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -86,12 +86,12 @@ impl Program {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{} does not start: {error}", launch.name));
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = pid.expect("a process that was just started has an id");
-        let said = Arc::new(CapturedOutput::default());
+        let output = Arc::new(CapturedOutput::default());
         let listeners = vec![
-            tokio::spawn(listen(child.stdout.take(), said.clone())),
-            tokio::spawn(listen(child.stderr.take(), said.clone())),
+            tokio::spawn(listen(child.stdout.take(), output.clone())),
+            tokio::spawn(listen(child.stderr.take(), output.clone())),
         ];
-        Program { name: launch.name.clone(), child, pid, said, listeners, ended: None }
+        Program { name: launch.name.clone(), child, pid, output, listeners, ended: None }
     }
 
     pub fn pid(&self) -> u32 {
@@ -145,22 +145,22 @@ impl Program {
 
     /// Returns its output so far, both streams.
     pub fn printed(&self) -> Vec<String> {
-        self.said.lines.lock().clone()
+        self.output.lines.lock().clone()
     }
 
     /// Returns the first result of `wanted` for a line. `None` if it ended without one.
     pub async fn line<T>(&mut self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let said = self.said.clone();
+        let output = self.output.clone();
         let started = std::time::Instant::now();
         loop {
-            let more = said.more.notified();
-            let found = said.lines.lock().iter().find_map(|line| wanted(line));
+            let more = output.more.notified();
+            let found = output.lines.lock().iter().find_map(|line| wanted(line));
             if found.is_some() {
                 return found;
             }
             if self.has_ended() {
                 self.read_to_end().await;
-                return said.lines.lock().iter().find_map(|line| wanted(line));
+                return output.lines.lock().iter().find_map(|line| wanted(line));
             }
             assert!(started.elapsed() < PATIENCE, "{}: {what} did not come within {PATIENCE:?}", self.name);
             let _ = tokio::time::timeout(Duration::from_millis(50), more).await;
@@ -168,12 +168,12 @@ impl Program {
     }
 }
 
-async fn listen(stream: Option<impl AsyncRead + Unpin>, said: Arc<CapturedOutput>) {
+async fn listen(stream: Option<impl AsyncRead + Unpin>, output: Arc<CapturedOutput>) {
     let Some(stream) = stream else { return };
     let mut lines = BufReader::new(stream).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        said.lines.lock().push(line);
-        said.more.notify_waiters();
+        output.lines.lock().push(line);
+        output.more.notify_waiters();
     }
 }
 
@@ -181,8 +181,8 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.signal_group(Signal::KILL);
         if std::thread::panicking() {
-            let lines = self.said.lines.lock();
-            eprintln!("---- what {} said (its last {SHOWN_LINES_MAX} lines)", self.name);
+            let lines = self.output.lines.lock();
+            eprintln!("---- output of {} (its last {SHOWN_LINES_MAX} lines)", self.name);
             for line in &lines[lines.len().saturating_sub(SHOWN_LINES_MAX)..] {
                 eprintln!("{line}");
             }
@@ -211,7 +211,7 @@ pub(super) fn free_port() -> u16 {
     listener.local_addr().expect("it has an address").port()
 }
 
-/// For a test that cannot run on this machine: says so on the terminal and, for `scripts/test`, in its list of skipped
+/// For a test that cannot run on this machine: prints that and adds it, for `scripts/test`, to its list of skipped
 /// tests. Only for what the machine forbids, never for what is merely slow.
 pub fn skip_loudly(test: &str, why: &str) {
     eprintln!("SKIPPED: {test}: {why}");

@@ -206,7 +206,7 @@ async fn join(mut client: TcpStream, mut wire: watch::Receiver<Wire>, traffic: &
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
     }
-    // Borrowed halves: an owned one that is dropped says an orderly goodbye first.
+    // Borrowed halves: an owned one that is dropped shuts the connection down first.
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     tokio::try_join!(
@@ -224,7 +224,7 @@ async fn pump(
     traffic: &Traffic,
 ) -> Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES];
-    // What arrives later does not delay what follows it by more.
+    // Bytes that arrive later do not delay the bytes after them by more.
     let mut late: VecDeque<(Instant, Vec<u8>, Counted<'_>)> = VecDeque::new();
     loop {
         let due = late.front().map(|(due, ..)| *due);
@@ -395,7 +395,7 @@ mod tests {
         write_text(&mut server, "answer").await;
         assert!(silent(&mut client).await);
         proxy.heal();
-        assert_eq!(read_text(&mut client, 6).await.expect("the answer"), "answer");
+        assert_eq!(read_text(&mut client, 6).await.expect("the response"), "answer");
         proxy.freeze_one_way(Way::ToServer);
         write_text(&mut server, "push").await;
         assert_eq!(read_text(&mut client, 4).await.expect("the push"), "push");

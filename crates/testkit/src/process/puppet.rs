@@ -1,4 +1,4 @@
-//! A node that is none: a row in the registry that is kept fresh, and a hand on the bus that does as the test says.
+//! A node without a process: a row in the registry that is kept fresh, and a client of the bus that the test directs.
 //!
 //! It takes part in handoffs as any node does: it takes offers from `job.handoff`, becomes the owner in the store by
 //! compare-and-set, and acknowledges to the node that offered. It can fail to do so, or stop to beat.
@@ -52,7 +52,7 @@ impl Puppet {
         let redis = eventually("Redis", || async { client.get_multiplexed_async_connection().await.ok() }).await;
         let mut config: tokio_postgres::Config = store.parse().expect("a PostgreSQL URL");
         config.application_name(id);
-        let (store, connection) = config.connect(NoTls).await.expect("PostgreSQL answers");
+        let (store, connection) = config.connect(NoTls).await.expect("PostgreSQL responds");
         tokio::spawn(connection);
         let inner = Arc::new(Inner {
             redis,
@@ -68,7 +68,7 @@ impl Puppet {
         Puppet { inner, task }
     }
 
-    /// What it was offered so far.
+    /// The offers that it received so far.
     pub fn offers(&self) -> Vec<Value> {
         self.inner.offers.lock().clone()
     }
@@ -138,7 +138,7 @@ impl Inner {
                     where id = $2 and execution_id = $3 and owner = $4";
         let owned = i16::from(Ownership::Owned.code());
         let taken = self.store.execute(take, &[&self.id, &job, &execution, &from, &owned]).await;
-        let taken = taken.expect("the store answers");
+        let taken = taken.expect("the store responds");
         assert_eq!(taken, 1, "what is offered is the offerer's to give: {offer}");
         let ack = json!({ "v": 1, "jobId": text("jobId"), "newOwner": self.id });
         let mut publish = redis::cmd("PUBLISH");

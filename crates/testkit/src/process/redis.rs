@@ -1,7 +1,7 @@
 //! A real redis-server of one's own: on a free port, in a temporary directory, gone with the test.
 //!
-//! It keeps nothing unless it is told to, so that to start it again is to start it empty. Sentinels watch it where a test
-//! wants one to fail over, and it speaks TLS with a certificate of an authority that was made for it.
+//! It stores nothing on disk unless a test asks for it, so that a restart empties it. Sentinels watch it if a test
+//! wants a failover, and it uses TLS with a certificate of an authority that was made for it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::program::{Launch, Program, Signal, free_port};
 /// Ports to try: another process may take a port after it was found free.
 const PORTS_TRIED_MAX: usize = 5;
 
-/// What to start.
+/// A server to start.
 #[derive(Debug, Clone, Default)]
 pub struct RedisBuilder {
     args: Vec<String>,

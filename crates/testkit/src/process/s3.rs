@@ -31,7 +31,7 @@ pub struct S3Bucket {
 /// The name of the one bucket that there is.
 const BUCKET: &str = "convoke-test";
 
-/// What must hold for a write to be done.
+/// The condition of a write.
 #[derive(Debug, Clone, Copy)]
 pub enum IfMatch<'a> {
     Any,
@@ -57,7 +57,7 @@ impl S3Server {
             let Some(program) = launch(port, directory.path()).await else { continue };
             let bucket = S3Bucket { http: Http::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port))) };
             let made = bucket.http.send_bytes("PUT", &format!("/{BUCKET}"), Some(b"")).await;
-            assert_eq!(made.expect("an answer").status, 200, "a bucket is made");
+            assert_eq!(made.expect("a response").status, 200, "a bucket is made");
             return S3Server { bucket, _directory: directory, program };
         }
         panic!("the S3 server did not start on any of {PORTS_TRIED_MAX} ports: scripts/test installs it");
@@ -71,7 +71,7 @@ impl S3Server {
         &self.bucket
     }
 
-    /// What to give as the address of leases.
+    /// Returns the address of leases in this bucket.
     pub fn url(&self, prefix: &str) -> String {
         format!("s3://{BUCKET}/{prefix}")
     }
@@ -93,7 +93,7 @@ impl S3Server {
         variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
     }
 
-    /// It is there, and says nothing.
+    /// It accepts connections, and does not respond.
     pub fn pause(&self) {
         self.program.signal(Signal::STOP);
     }
@@ -125,10 +125,10 @@ async fn launch(port: u16, directory: &Path) -> Option<Program> {
 impl S3Bucket {
     /// `None` where there is no such file.
     pub async fn get(&self, key: &str) -> Option<(Value, String)> {
-        let answer = self.http.get(&format!("/{BUCKET}/{key}")).await.expect("an answer");
-        match answer.status {
+        let response = self.http.get(&format!("/{BUCKET}/{key}")).await.expect("a response");
+        match response.status {
             404 => None,
-            _ => Some((answer.expect(200), answer.header("etag").expect("a tag").to_owned())),
+            _ => Some((response.expect(200), response.header("etag").expect("a tag").to_owned())),
         }
     }
 
@@ -145,27 +145,27 @@ impl S3Bucket {
         );
         let mut request = self.http.head("PUT", &format!("/{BUCKET}/{key}"), &headers).into_bytes();
         request.extend_from_slice(body);
-        let answer = self.http.send_raw(&request).await.expect("an answer");
-        assert!(matches!(answer.status, 200 | 404 | 412), "{}: {}", answer.status, answer.text());
-        answer.status == 200
+        let response = self.http.send_raw(&request).await.expect("a response");
+        assert!(matches!(response.status, 200 | 404 | 412), "{}: {}", response.status, response.text());
+        response.status == 200
     }
 
     pub async fn delete(&self, key: &str) {
-        let answer = self.http.send_bytes("DELETE", &format!("/{BUCKET}/{key}"), None).await;
-        assert_eq!(answer.expect("an answer").status, 204);
+        let response = self.http.send_bytes("DELETE", &format!("/{BUCKET}/{key}"), None).await;
+        assert_eq!(response.expect("a response").status, 204);
     }
 
     /// Keys under a prefix, each with when it was last written.
     pub async fn list(&self, prefix: &str) -> Vec<(String, jiff::Timestamp)> {
         let prefix = prefix.replace('/', "%2F").replace('=', "%3D");
         let path = format!("/{BUCKET}?list-type=2&prefix={prefix}");
-        listed(&self.http.get(&path).await.expect("an answer"))
+        listed(&self.http.get(&path).await.expect("a response"))
     }
 }
 
-fn listed(answer: &HttpResponse) -> Vec<(String, jiff::Timestamp)> {
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let text = answer.text();
+fn listed(response: &HttpResponse) -> Vec<(String, jiff::Timestamp)> {
+    assert_eq!(response.status, 200, "{}", response.text());
+    let text = response.text();
     let entries = text.split("<Contents>").skip(1);
     let field = |entry: &str, name: &str| {
         let (_, rest) = entry.split_once(&format!("<{name}>"))?;

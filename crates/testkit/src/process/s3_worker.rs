@@ -4,7 +4,7 @@
 //! - Each process is listed by an id that begins with `gcs-`, beside that of its plugin. Such ids are elected only if there is no other.
 //! - It decides at the beginning of a heartbeat, on the state that it read there. Some requests later it reads the state again, only for
 //!   its tag, and replaces it, live or not, at the epoch of the state that it decided on plus one.
-//! - It never renews: when a lease is over by its wall clock, it elects whoever of the listed started first, which may be another
+//! - It never renews: when a lease is over by its wall clock, it elects the listed worker that started first, which may be another
 //!   process, or a dead one.
 //! - It takes a race that it lost for won, and believes what it decided until the end of its next heartbeat.
 //! - It deletes a state whose `_expiresAt` has passed.
@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 
 use super::s3::{IfMatch, S3Bucket};
 
-/// What such a process asks of a bucket.
+/// The requests of such a process to a bucket.
 #[async_trait]
 pub trait Bucket: Clone + Send + Sync + 'static {
     async fn get(&self, key: &str) -> Option<(Value, String)>;
@@ -95,7 +95,7 @@ impl S3Worker {
         S3Worker { view, id, beating: beating.abort_handle() }
     }
 
-    /// Who leads, and in which epoch, as it sees it.
+    /// Returns the leader and the epoch, as it sees them.
     pub fn leader(&self) -> Option<(String, u64)> {
         self.view.borrow().clone()
     }

@@ -17,8 +17,8 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: i
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
-        if let Some(answer) = ask().await {
-            return answer;
+        if let Some(value) = ask().await {
+            return value;
         }
         assert!(started.elapsed() < PATIENCE, "{what}: did not come within {PATIENCE:?}");
         tokio::time::sleep(pause).await;
@@ -35,11 +35,11 @@ pub async fn wait_for_value<T: PartialEq + Debug, F: Future<Output = T>>(
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
-        let answer = ask().await;
-        if answer == expected {
+        let value = ask().await;
+        if value == expected {
             return;
         }
-        assert!(started.elapsed() < PATIENCE, "{what}: expected {expected:?}, still {answer:?} after {PATIENCE:?}");
+        assert!(started.elapsed() < PATIENCE, "{what}: expected {expected:?}, still {value:?} after {PATIENCE:?}");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -36,7 +36,7 @@ impl HandDealer {
             dealer.read().await?;
         }
         dealer.received.advance(GREETING_BYTES);
-        // The other side's READY, which says nothing that matters here.
+        // The other side's READY, which has nothing that matters here.
         dealer.next_frame().await?;
         Ok(dealer)
     }

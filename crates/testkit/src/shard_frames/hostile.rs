@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use convoke_core::ports::router::Peer;
 
-/// Small numbers that look random and are the same for a seed.
+/// Small pseudo-random numbers, the same for a seed.
 pub struct Dice(u64);
 
 impl Dice {

@@ -66,14 +66,14 @@ impl Session {
             }
             Err(refusal) => output.sends.push((from.clone(), CoordinatorMessage::Error(refusal).encode())),
         }
-        // The last of them tells a connection that it was replaced.
-        assert!(output.sends.len() <= 3, "one message was answered with {}", output.sends.len());
+        // The last of them informs a connection that it was replaced.
+        assert!(output.sends.len() <= 3, "one message caused {} messages", output.sends.len());
         self.check(&output);
     }
 
     pub fn pass(&mut self, time: Duration) {
         self.now += time;
-        // What a store would do meanwhile.
+        // The work of a store meanwhile.
         while let Some(change) = self.coordinator.roster_change() {
             assert!(change.len() <= ROSTER_CHANGE_MAX, "{} rows in one write", change.len());
             self.coordinator.roster_written(change, self.now);
@@ -87,12 +87,12 @@ impl Session {
     }
 
     fn check(&mut self, output: &Output) {
-        for (_, answer) in &output.sends {
-            assert!(answer.len() <= ANSWER_BYTES_MAX, "an answer of {} bytes", answer.len());
-            match wire::answer(std::slice::from_ref(answer)) {
+        for (_, result) in &output.sends {
+            assert!(result.len() <= ANSWER_BYTES_MAX, "a message of {} bytes", result.len());
+            match wire::answer(std::slice::from_ref(result)) {
                 Some(CoordinatorMessage::Error(_)) => self.refused += 1,
                 Some(CoordinatorMessage::Assignment(_) | CoordinatorMessage::Revoke(_)) => {}
-                None => panic!("no worker understands {}", String::from_utf8_lossy(answer)),
+                None => panic!("no worker understands {}", String::from_utf8_lossy(result)),
             }
         }
     }

@@ -23,27 +23,27 @@ struct Planned<'a> {
 
 impl State {
     pub(super) fn insert(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        let answers = self.plan(&jobs);
-        let created = jobs.iter().zip(&answers).filter(|(_, answer)| answer.created);
+        let results = self.plan(&jobs);
+        let created = jobs.iter().zip(&results).filter(|(_, result)| result.created);
         self.check_queues(created.map(|(job, _)| job))?;
-        for (job, answer) in jobs.into_iter().zip(&answers) {
-            if answer.created {
+        for (job, result) in jobs.into_iter().zip(&results) {
+            if result.created {
                 self.store(job);
             }
         }
-        Ok(answers)
+        Ok(results)
     }
 
     fn plan(&self, jobs: &[NewJob]) -> Vec<Enqueued> {
         let mut planned = Planned::default();
-        let answer = |job| {
+        let result = |job| {
             let there = self.there_already(job).or_else(|| planned.there_already(job));
             if there.is_none() {
                 planned.add(job);
             }
             Enqueued { id: there.unwrap_or(job.id), created: there.is_none() }
         };
-        jobs.iter().map(answer).collect()
+        jobs.iter().map(result).collect()
     }
 
     /// Returns the job that conflicts with this one.

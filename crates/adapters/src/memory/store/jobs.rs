@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use convoke_core::jobs::link::Enqueued;
-use convoke_core::jobs::listing::{Cursor, ROWS_READ_MAX, matches};
+use convoke_core::jobs::listing::{Cursor, ROWS_READ_MAX, first_created, matches};
 use convoke_core::jobs::{Job, LogLine, NewJob, Status};
 use convoke_core::limits::{LOG_PAGE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{Cancelled, HistoryPage, JobPage, JobQuery, JobStore, Redriven};
@@ -56,12 +56,13 @@ impl JobStore for MemoryStore {
         Ok(ids.iter().map(|id| state.redrive(*id, now)).collect())
     }
 
-    async fn purge(&self, ids: &[JobId]) -> Result<u64> {
+    async fn purge(&self, ids: &[JobId], statuses: &[Status]) -> Result<u64> {
         let mut state = self.state();
         let mut purged = 0;
         for id in ids {
-            let dead = state.row(*id).filter(|row| row.job.status.is_dead_letter()).map(|row| row.seq);
-            if let Some(seq) = dead {
+            let is_meant = |row: &&Row| !row.job.status.is_live() && statuses.contains(&row.job.status);
+            let found = state.row(*id).filter(is_meant).map(|row| row.seq);
+            if let Some(seq) = found {
                 state.delete(seq);
                 purged += 1;
             }
@@ -73,10 +74,16 @@ impl JobStore for MemoryStore {
 impl State {
     fn list(&self, query: &JobQuery, before: Cursor) -> JobPage {
         let limit = query.limit.clamp(1, PAGE_MAX);
-        let before = u64::try_from(before.0).unwrap_or_default();
+        let (from, until) = query.times_read();
+        let before =
+            u64::try_from(before.0).unwrap_or_default().min(until.map_or(u64::MAX, |at| self.first_created(at)));
+        let floor = from.map_or(0, |at| self.first_created(at)).min(before);
         let mut rows: Box<dyn Iterator<Item = (u64, &Row)>> = match query.search_keys().into_iter().next() {
-            Some(key) => Box::new(self.indexes.of_key(key, before).filter_map(|seq| Some((seq, self.rows.get(&seq)?)))),
-            None => Box::new(self.rows.range(..before).rev().map(|(seq, row)| (*seq, row))),
+            Some(key) => {
+                let seqs = self.indexes.of_key(key, before).take_while(move |seq| *seq >= floor);
+                Box::new(seqs.filter_map(|seq| Some((seq, self.rows.get(&seq)?))))
+            }
+            None => Box::new(self.rows.range(floor..before).rev().map(|(seq, row)| (*seq, row))),
         };
         let mut page = JobPage::default();
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
@@ -96,6 +103,19 @@ impl State {
         }
         page.next_cursor = last.filter(|_| rows.next().is_some());
         page
+    }
+
+    /// Returns the number of the first job that was created then or later.
+    fn first_created(&self, at: Timestamp) -> u64 {
+        let end = self.rows.last_key_value().map_or(0, |(seq, _)| *seq + 1);
+        let number = |seq: i64| u64::try_from(seq).unwrap_or_default();
+        let next = |from: i64, below: i64| {
+            let first = self.rows.range(number(from)..number(below)).next();
+            Ok::<_, std::convert::Infallible>(first.map(|(seq, row)| (*seq as i64, row.job.created_at)))
+        };
+        match first_created(0, i64::try_from(end).unwrap_or(i64::MAX), at, next) {
+            Ok(seq) => number(seq),
+        }
     }
 
     fn cancel(&mut self, id: JobId, reason: Option<&str>, now: Timestamp) -> Cancelled {

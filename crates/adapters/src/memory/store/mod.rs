@@ -3,6 +3,7 @@
 //! One lock around everything makes every verb a transaction. A verb that rejects does so before it changes anything.
 //! There is no clock, no random source and no unordered map, so that a simulation that runs on it can be repeated.
 
+mod audit;
 mod insert;
 mod jobs;
 mod members;
@@ -16,8 +17,10 @@ use async_trait::async_trait;
 use convoke_core::election::Fence;
 use convoke_core::ports::store::EpochStore;
 use convoke_core::{Epoch, Error, Result};
+use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
+pub use state::Kept;
 use state::State;
 
 #[derive(Default)]
@@ -28,6 +31,16 @@ pub struct MemoryStore {
 impl MemoryStore {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns how many runs were dispatched so far.
+    pub fn dispatched(&self) -> u64 {
+        self.state().dispatched
+    }
+
+    /// Returns the next time after `now` at which a job, a schedule, a deadline or a retention is due.
+    pub fn next_due_at(&self, now: Timestamp, kept: &Kept) -> Option<Timestamp> {
+        self.state().next_due_at(now, kept)
     }
 
     /// For verbs without a fence.

@@ -14,7 +14,7 @@ use convoke_core::ports::store::{
     Cutoffs, DispatchOrder, Dispatched, Expired, Holders, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch,
     Reassign, Reassigned, Recorded, RunStore, Window,
 };
-use convoke_core::{ByteBudget, Epoch, ExecutionId, JobId, Result};
+use convoke_core::{ByteBudget, Epoch, ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
 
 use super::MemoryStore;
@@ -38,6 +38,7 @@ impl RunStore for MemoryStore {
             dispatched.queues.push(QueueDispatch { queue: window.queue, taken: runs.len(), pending, is_cut });
             dispatched.runs.extend(runs);
         }
+        state.dispatched += dispatched.runs.len() as u64;
         Ok(dispatched)
     }
 
@@ -47,7 +48,7 @@ impl RunStore for MemoryStore {
     }
 
     async fn end_as_leader(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
-        let mut state = self.fenced(fence, "judge")?;
+        let mut state = self.fenced(fence, "end_as_leader")?;
         Ok(reports.iter().map(|report| state.record(report, Source::Leader)).collect())
     }
 
@@ -183,6 +184,7 @@ impl State {
         let limit = room.within(window.limit);
         let (mut runs, mut is_cut) = (Vec::new(), false);
         let pending: Vec<u64> = self.indexes.pending(&window.queue).take(limit).collect();
+        let mut owners = window.owner_of_each();
         for seq in pending {
             let args_bytes = self.rows.get(&seq).map_or(0, |row| row.job.definition.args.as_str().len());
             is_cut = !budget.admits(args_bytes);
@@ -190,7 +192,8 @@ impl State {
                 break;
             }
             let Some(execution) = executions.next() else { break };
-            runs.push(self.change(seq, |row| dispatch_row(row, execution, now, epoch)));
+            let owner = owners.next().flatten();
+            runs.push(self.change(seq, |row| dispatch_row(row, execution, owner, now, epoch)));
         }
         if let Some(kept) = window.metered
             && !runs.is_empty()
@@ -207,11 +210,21 @@ impl State {
     }
 }
 
-fn dispatch_row(row: &mut Row, execution: ExecutionId, now: Timestamp, epoch: Epoch) -> Dispatch {
+fn dispatch_row(
+    row: &mut Row,
+    execution: ExecutionId,
+    owner: Option<&NodeId>,
+    now: Timestamp,
+    epoch: Epoch,
+) -> Dispatch {
     row.become_status(Status::Dispatched);
     row.set_attempt(row.job.attempt + 1);
     row.job.execution_id = Some(execution);
     row.job.dispatched_at = Some(now);
+    if let Some(owner) = owner {
+        row.job.owner_node = Some(owner.clone());
+        row.job.ownership = Ownership::Owned;
+    }
     let job = &row.job;
     Dispatch {
         v: V1,

@@ -4,7 +4,9 @@
 //! forget one, and counters cannot drift from the rows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
+use convoke_core::audit::Act;
 use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::{Job, NewJob, QueueCounts, RateLimit, Status};
 use convoke_core::ports::store::{NodeRecord, WorkerRecord};
@@ -31,7 +33,25 @@ pub(super) struct State {
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
     pub(super) nodes: BTreeMap<NodeId, NodeRecord>,
     pub(super) shard_roster: BTreeSet<ShardMember>,
+    /// How many runs were dispatched.
+    pub(super) dispatched: u64,
+    pub(super) audit: BTreeMap<u64, Act>,
+    pub(super) audit_seq: u64,
+    pub(super) values: BTreeMap<String, Vec<u8>>,
     last_seq: u64,
+}
+
+/// How long ended jobs are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    /// Completed ones.
+    pub completed: Duration,
+    /// Cancelled ones.
+    pub cancelled: Duration,
+    /// Dead letters.
+    pub dead: Duration,
+    /// Channels of any of them.
+    pub channels: Duration,
 }
 
 #[derive(Default)]
@@ -103,7 +123,7 @@ impl Indexes {
             (_, Some(ended_at)) => put(&mut self.uncleaned, (ended_at, row.seq), there),
             _ => {}
         }
-        for key in job.definition.search_keys() {
+        for key in job.search_keys() {
             put(&mut self.keys, (key, row.seq), there);
         }
         if let Some(deadline) = row.deadline {
@@ -130,6 +150,11 @@ impl Indexes {
     }
 }
 
+/// Returns the first moment after a time has passed.
+fn past(at: Timestamp, time: Duration) -> Timestamp {
+    at.checked_add(time + Duration::from_millis(1)).unwrap_or(Timestamp::MAX)
+}
+
 fn kind(job: &Job) -> Kind {
     match job.status {
         Status::Completed => Kind::Completed,
@@ -143,13 +168,30 @@ impl State {
         self.rows.get(self.ids.get(&id)?)
     }
 
+    pub(super) fn next_due_at(&self, now: Timestamp, kept: &Kept) -> Option<Timestamp> {
+        let schedules = self.schedules.values().filter(|schedule| !schedule.paused);
+        let schedules = schedules.filter_map(|schedule| schedule.next_run_at).filter(|at| *at > now);
+        let next =
+            |times: &BTreeSet<When>, after: Timestamp| times.range((after, u64::MAX)..).next().map(|(at, _)| *at);
+        let Indexes { scheduled, deadlines, uncleaned, expiring, .. } = &self.indexes;
+        let cleanable = next(uncleaned, now - kept.channels).map(|at| past(at, kept.channels));
+        let ends = [(Kind::Completed, kept.completed), (Kind::Cancelled, kept.cancelled), (Kind::Dead, kept.dead)];
+        let expiries = ends.into_iter().filter_map(|(kind, kept)| {
+            let from = (kind, now - kept, 0);
+            let (_, ended_at, _) = expiring.range(from..).next().filter(|(other, ..)| *other == kind)?;
+            Some(past(*ended_at, kept))
+        });
+        let runs = next(scheduled, now).into_iter().chain(next(deadlines, now));
+        schedules.chain(expiries).chain(runs).chain(cleanable).min()
+    }
+
     /// The only way to change a row.
     pub(super) fn change<T>(&mut self, seq: u64, act: impl FnOnce(&mut Row) -> T) -> T {
         let row = self.rows.get_mut(&seq).expect("indexes name only rows that are there");
         self.indexes.set(row, false);
-        let answer = act(row);
+        let result = act(row);
         self.indexes.set(row, true);
-        answer
+        result
     }
 
     pub(super) fn store(&mut self, new: NewJob) {

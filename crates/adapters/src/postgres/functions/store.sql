@@ -71,7 +71,9 @@ declare
     new_queue_id int;
     new_type_id  int;
     new_seq      bigint;
+    new_pack     bigint;
     new_due_at   bigint   := greatest(new.run_at, new.created_at);
+    new_rank     bigint   := new_due_at - new.priority * {head_start_us};
     new_state    smallint := case when new.run_at > new.created_at then {scheduled} else {pending} end;
 begin
     created := false;
@@ -99,7 +101,7 @@ begin
     values (new.id, new_due_at, new.created_at, new.run_at, case when new.schedule is not null then new.run_at end,
             new_queue_id, new_type_id, new_state, new.priority, new.schedule, new.unique_key, new.keys, new.document, new.args)
     on conflict do nothing
-    returning j.seq into new_seq;
+    returning j.seq, j.pack into new_seq, new_pack;
     if not found then
         -- Another transaction was faster: with the same id, or the same tick.
         select j.id into id from convoke_jobs j where j.id = new.id;
@@ -109,9 +111,9 @@ begin
         update convoke_unique_keys k set until = 0 where k.key = new.unique_key and k.job_id is null;
         return;
     end if;
-    insert into convoke_waiting (seq, due_at, queue_id, args_bytes, rank, scheduled, schedule)
-    values (new_seq, new_due_at, new_queue_id, octet_length(new.args), new_due_at - new.priority * {head_start_us},
-            new_state = {scheduled}, new.schedule);
+    insert into convoke_waiting (pack, due_at, rank, queue_id, first, priority, scheduled, schedule, seqs, ranks, args_bytes)
+    values (new_pack, new_due_at, new_rank, new_queue_id, 0, new.priority, new_state = {scheduled}, new.schedule,
+            array[new_seq], array[new_rank], array[octet_length(new.args)]);
     insert into convoke_count_deltas (queue_id, pending, scheduled)
     values (new_queue_id, (new_state = {pending})::int, (new_state = {scheduled})::int);
     if new.keys is not null then
@@ -181,12 +183,14 @@ language plpgsql as $$
 declare
     j      convoke_jobs;
     holder uuid;
+    rank   bigint;
 begin
     done := false;
     select * into j from convoke_jobs where id = job for update;
     if not found or j.state not in ({dead_letter}, {cancelled}) then
         return;
     end if;
+    rank := now_us - j.priority * {head_start_us};
     if j.unique_key is not null then
         holder := convoke_key_holder(j.unique_key, now_us);
         if holder is null then
@@ -206,10 +210,12 @@ begin
         superseded = superseded + (execution_id is not null)::int,
         scheduled_at = case when schedule is not null then scheduled_at end,
         run_end = null, execution_id = null, worker = null, owner = null, progress = null, progress_message = null,
-        dispatched_at = null, started_at = null, completed_at = null, result = null
-    where seq = j.seq;
-    insert into convoke_waiting (seq, due_at, queue_id, args_bytes, rank, scheduled, schedule)
-    values (j.seq, now_us, j.queue_id, octet_length(j.args), now_us - j.priority * {head_start_us}, false, j.schedule);
+        dispatched_at = null, started_at = null, completed_at = null, result = null, pack = default, place = 0
+    where seq = j.seq
+    returning pack into j.pack;
+    insert into convoke_waiting (pack, due_at, rank, queue_id, first, priority, scheduled, schedule, seqs, ranks, args_bytes)
+    values (j.pack, now_us, rank, j.queue_id, 0, j.priority, false, j.schedule, array[j.seq], array[rank],
+            array[octet_length(j.args)]);
     done := true;
     of_queue := j.queue_id;
     ended_as := j.state;

@@ -6,6 +6,19 @@ with gone as (
     delete from convoke_ended e
     using gone g
     where e.state = g.state and e.completed_at = g.completed_at and e.seq = g.seq
+), batches as (
+    delete from convoke_completed c where c.id = any ($3::bigint[]) returning c.first_at, c.seqs
+), kept as (
+    insert into convoke_completed (first_at, seqs)
+    select b.first_at, l.seqs
+    from batches b
+    cross join lateral (
+        select array_agg(s.seq) as seqs
+        from unnest(b.seqs) s (seq)
+        where not exists (select 1 from gone g where g.seq = s.seq)
+          and exists (select 1 from convoke_jobs j where j.seq = s.seq)
+    ) l
+    where l.seqs is not null
 ), cleaned as (
     delete from convoke_uncleaned u using gone g where u.completed_at = g.completed_at and u.seq = g.seq
 ), history as (

@@ -6,9 +6,9 @@ said as materialized (
     cross join lateral (select r.ctid as tid, r.seq from convoke_runs r where r.id = s.id offset 0) r
     cross join lateral (select j.ctid as tid from convoke_jobs j where j.seq = r.seq offset 0) j
 ), over as (
-    -- The fences of a run: its execution, and its owner for reports that came through its channels.
+    -- The fence of a run: its execution.
     delete from convoke_runs r
     using said s
-    where r.ctid = s.tid and r.execution_id = s.execution_id and {claim}
-    returning {returned}
+    where r.ctid = s.tid and r.execution_id = s.execution_id
+    returning s.*, r.attempt, r.dispatched_at
 )

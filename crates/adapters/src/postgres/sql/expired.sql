@@ -1,4 +1,4 @@
-select e.seq, j.log_seq, j.superseded
+select e.seq, j.log_seq, j.superseded, null::bigint as batch
 from (
     select e.seq, e.completed_at
     from convoke_ended e

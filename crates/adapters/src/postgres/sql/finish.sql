@@ -15,8 +15,11 @@ with given as (
     returning j.seq, j.id, j.queue_id, j.state, o.at, o.unclean
 ), unclean as (
     insert into convoke_uncleaned (completed_at, seq, id) select at, seq, id from ended where unclean
+), completed as (
+    insert into convoke_completed (first_at, seqs)
+    select min(at), array_agg(seq) from ended where state = {completed} group by seq >> 9
 )
 insert into convoke_ended (seq, completed_at, queue_id, state)
 select seq, at, queue_id, state
 from ended
-where convoke_whole((select count(*) from over), (select count(*) from ended))
+where state <> {completed} and convoke_whole((select count(*) from over), (select count(*) from ended))

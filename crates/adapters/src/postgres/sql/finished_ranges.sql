@@ -5,7 +5,7 @@ with recursive ranges (state, queue_id) as (
     cross join lateral (
         select e.queue_id
         from convoke_ended e
-        where e.state = s.state and e.state <> {completed}
+        where e.state = s.state
         order by e.queue_id
         limit 1
     ) q
@@ -15,7 +15,7 @@ with recursive ranges (state, queue_id) as (
     cross join lateral (
         select e.queue_id
         from convoke_ended e
-        where e.state = r.state and e.state <> {completed} and e.queue_id > r.queue_id
+        where e.state = r.state and e.queue_id > r.queue_id
         order by e.queue_id
         limit 1
     ) q

@@ -12,6 +12,10 @@ cross join lateral (
     from convoke_runs r
     where r.id = j.id and j.superseded >= $2
     union all
+    select j.superseded, f.execution_id, j.attempt + 1, null, {run_dispatched}::smallint, null, null, null
+    from ({flight}) f
+    where f.execution_id is not null and j.superseded >= $2
+    union all
     select j.superseded, j.execution_id, j.attempt, j.worker, j.run_end, j.error, j.started_at, j.completed_at
     where j.superseded >= $2 and j.state >= {first_ended} and j.execution_id is not null
 ) h

@@ -1,9 +1,9 @@
 with ready as (
     update convoke_waiting set scheduled = false
     where ctid = any (array(
-        select ctid from convoke_waiting where scheduled and due_at <= $1 order by due_at, seq limit $2
+        select ctid from convoke_waiting where scheduled and due_at <= $1 order by due_at, pack limit $2
     ))
-    returning seq, queue_id
+    returning seqs[1] as seq, queue_id
 ), told as (
     update convoke_jobs j set state = {pending} from ready r where j.seq = r.seq
 )

@@ -2,10 +2,15 @@ select q.id, q.name, q.paused, q.rate_limit, q.rate_per, q.concurrency, n.*,
        -- The oldest due time among the jobs that are served next: core::jobs::dispatch::oldest_due.
        (select min(h.due_at)
         from (
-            select w.due_at
-            from convoke_waiting w
-            where w.queue_id = q.id and not w.scheduled
-            order by w.rank, w.seq
+            select s.rank + w.priority * {head_start_us} as due_at
+            from (
+                select w.ranks, w.priority
+                from convoke_waiting w
+                where w.queue_id = q.id and not w.scheduled
+                order by w.rank, w.pack
+                limit {heads_read}
+            ) w
+            cross join lateral unnest(w.ranks) s (rank)
             limit {heads_read}
         ) h) as oldest_pending_at
 from convoke_queues q

@@ -9,14 +9,16 @@ with given as (
     set state = o.state, due_at = o.due_at, attempt = o.counted, error = coalesce(o.error, j.error),
         -- For a job of a schedule it stays the tick.
         scheduled_at = case when j.schedule is not null then j.scheduled_at when o.state = {scheduled} then o.due_at end,
-        superseded = j.superseded + 1, log_seq = o.log_seq
+        superseded = j.superseded + 1, log_seq = o.log_seq, pack = default, place = 0
     from over o
     where j.ctid = o.job and j.id is not distinct from o.id
-    returning j.seq, j.due_at, j.queue_id, octet_length(j.args) as args_bytes, j.priority, j.state, j.schedule,
+    returning j.seq, j.due_at, j.queue_id, octet_length(j.args) as args_bytes, j.priority, j.state, j.schedule, j.pack,
               j.superseded - 1 as number, o.execution_id, o.attempt, o.ended_as, o.started_at, o.ended_at, o.worker, o.error
 ), waiting as (
-    insert into convoke_waiting (seq, due_at, queue_id, args_bytes, rank, scheduled, schedule)
-    select seq, due_at, queue_id, args_bytes, due_at - priority * {head_start_us}, state = {scheduled}, schedule from job
+    insert into convoke_waiting (pack, due_at, rank, queue_id, first, priority, scheduled, schedule, seqs, ranks, args_bytes)
+    select pack, due_at, rank, queue_id, 0, priority, state = {scheduled}, schedule, array[seq], array[rank],
+           array[args_bytes]
+    from (select *, due_at - priority * {head_start_us} as rank from job) j
 )
 insert into convoke_executions (job, number, execution_id, attempt, status, started_at, ended_at, worker, error)
 select seq, number, execution_id, attempt, ended_as, started_at, ended_at, worker, error

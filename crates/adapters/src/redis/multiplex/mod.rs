@@ -24,9 +24,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::debug;
 
-use self::readings::{Channel, Readings, Round};
+use self::readings::{Channel, Readings, Round, Ticket};
 use super::commands::Commands;
-use super::entry;
+use super::entry::{self, EntryId};
 use super::failure::{Intent, failure, malformed_reply};
 use super::script;
 use super::subscription_hub::{Listener, Listening, SubscriptionHub};
@@ -108,16 +108,21 @@ impl RedisMultiplex {
         self.channels.job_of(name).ok_or_else(|| refused().into())
     }
 
-    /// Marks these entries as acknowledged and divides them into parts. Called before anything is sent: every later
-    /// read then happens after it.
-    fn mark_acknowledged<'a>(&self, done: &'a [(String, Vec<String>)]) -> Vec<Part<'a>> {
-        let (mut parts, mut part) = (Vec::new(), Part::default());
+    /// Stops reading these queues until what is returned is dropped.
+    fn begin_ack(&self, done: &[(String, Vec<String>)]) -> Acknowledging {
         let mut readings = self.read_state.readings.lock();
+        let begun = done.iter().filter_map(|(queue, ids)| {
+            let ticket = readings.begin_ack(self.channels.job_of(queue)?)?;
+            Some((ticket, ids.iter().filter_map(|id| EntryId::parse(id)).collect()))
+        });
+        Acknowledging { begun: begun.collect(), read_state: self.read_state.clone() }
+    }
+
+    /// Deletes entries of the queues of jobs, and those queues that are empty then.
+    async fn delete<'a>(&self, done: impl Iterator<Item = &'a (String, Vec<String>)>) -> Result<()> {
+        let (mut parts, mut part) = (Vec::new(), Part::default());
         for (queue, ids) in done {
-            // A queue that does not belong to a job is not deleted from.
-            let Some(channel) = self.channels.job_of(queue) else { continue };
             let ids: Vec<&str> = entry::valid_ids(ids).collect();
-            readings.mark_acknowledged(&channel, &ids);
             for ids in ids.chunks(ACK_IDS_MAX) {
                 if part.queues.len() >= ACK_QUEUES_MAX || part.ids + ids.len() > ACK_IDS_MAX {
                     parts.push(std::mem::take(&mut part));
@@ -128,7 +133,27 @@ impl RedisMultiplex {
         if !part.queues.is_empty() {
             parts.push(part);
         }
-        parts
+        let sent = parts.iter().map(|part| {
+            let args: Vec<&[u8]> = part.args.iter().map(|arg| arg.as_bytes()).collect();
+            async move { self.commands.run(Intent::Change, &script::ACK_READ, &part.queues, &args).await }
+        });
+        try_join_all(sent).await?;
+        Ok(())
+    }
+
+    /// Removes those of the queues that hold no more entries than these. Returns the others.
+    async fn remove_whole<'a>(&self, done: &[&'a (String, Vec<String>)]) -> Result<Vec<&'a (String, Vec<String>)>> {
+        let sent = done.chunks(ACK_QUEUES_MAX).map(|part| async move {
+            let queues: Vec<&str> = part.iter().map(|(queue, _)| queue.as_str()).collect();
+            let counts: Vec<String> = part.iter().map(|(_, ids)| ids.len().to_string()).collect();
+            let args: Vec<&[u8]> = counts.iter().map(|count| count.as_bytes()).collect();
+            let left = self.commands.run(Intent::Change, &script::FINISH, &queues, &args).await?;
+            let complaint = malformed_reply(self.commands.what(), &left);
+            let Value::Array(left) = left else { return Err(complaint) };
+            let places = left.iter().filter_map(entry::number).filter_map(|place| usize::try_from(place).ok());
+            Ok(places.filter_map(|place| part.get(place).copied()).collect::<Vec<_>>())
+        });
+        Ok(try_join_all(sent).await?.into_iter().flatten().collect())
     }
 
     /// Returns the entries that can be read now. `None` if there are none.
@@ -225,13 +250,34 @@ impl Multiplex for RedisMultiplex {
     }
 
     async fn ack(&self, done: &[(String, Vec<String>)]) -> Result<()> {
-        let parts = self.mark_acknowledged(done);
-        let sent = parts.iter().map(|part| {
-            let args: Vec<&[u8]> = part.args.iter().map(|arg| arg.as_bytes()).collect();
-            async move { self.commands.run(Intent::Change, &script::ACK_READ, &part.queues, &args).await }
-        });
-        try_join_all(sent).await?;
-        Ok(())
+        let _acknowledging = self.begin_ack(done);
+        // A queue that does not belong to a job is not deleted from.
+        self.delete(done.iter().filter(|(queue, _)| self.channels.job_of(queue).is_some())).await
+    }
+
+    async fn finish(&self, done: &[(String, Vec<String>)]) -> Result<()> {
+        let _acknowledging = self.begin_ack(done);
+        let of_jobs = done.iter().filter(|(queue, ids)| !ids.is_empty() && self.channels.job_of(queue).is_some());
+        let left = self.remove_whole(&of_jobs.collect::<Vec<_>>()).await?;
+        self.delete(left.into_iter()).await
+    }
+}
+
+/// Queues that are not read, because some of their entries are being deleted. Dropped if that is done, has failed or
+/// was given up: then the next read finds out what they hold.
+struct Acknowledging {
+    begun: Vec<(Ticket, Vec<EntryId>)>,
+    read_state: Arc<ReadState>,
+}
+
+impl Drop for Acknowledging {
+    fn drop(&mut self) {
+        let mut readings = self.read_state.readings.lock();
+        let due = self.begun.iter().filter(|(ticket, ids)| readings.end_ack(*ticket, ids)).count();
+        drop(readings);
+        if due > 0 {
+            self.read_state.more.notify_one();
+        }
     }
 }
 

@@ -12,7 +12,8 @@
 //!
 //! A read begins after the last entry that was returned and not acknowledged, or else at the beginning of the channel.
 //! It does not begin after the last entry ever returned: a channel that is emptied vanishes with its last id, and an
-//! entry that is added within the same millisecond may have a lower one.
+//! entry that is added within the same millisecond may have a lower one. For the same reason a channel is not read
+//! between the request and the reply of an acknowledgement: it is not known what it holds.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -59,7 +60,7 @@ pub(super) struct Readings {
 
 /// One addition of a channel. A channel that is removed and added again has another number, so that leftovers of the
 /// first addition do not affect the second.
-type Ticket = (Channel, u64);
+pub(super) type Ticket = (Channel, u64);
 
 struct Reading {
     number: u64,
@@ -72,6 +73,8 @@ struct Reading {
     is_rung: bool,
     /// Returned and not acknowledged, in order.
     given: Vec<EntryId>,
+    /// Acknowledgements whose reply has not come.
+    acks: u32,
 }
 
 /// One channel to read, and from where.
@@ -111,7 +114,7 @@ impl Readings {
         let status = self.by_channel.get(&(channel.0, JobChannel::Status));
         let was_rung = self.parked.take(&channel);
         let is_rung = was_rung || status.is_some_and(|status| status.is_rung);
-        let reading = Reading { number, name, is_ready: false, is_begun: false, is_rung, given: Vec::new() };
+        let reading = Reading { number, name, is_ready: false, is_begun: false, is_rung, given: Vec::new(), acks: 0 };
         self.by_channel.insert(channel, reading);
         if was_rung {
             self.make_ready(channel);
@@ -127,14 +130,15 @@ impl Readings {
     /// Handles a bell. Returns whether there is something to read.
     pub(super) fn ring(&mut self, bell: &Bell, now: Instant) -> bool {
         let mut is_ours = false;
+        // Log lines first: if they came with the end of their run, they are read with it.
+        for job in bell.logs.as_ref().unwrap_or(&bell.jobs) {
+            is_ours |= self.ring_one((*job, JobChannel::Logs), now);
+        }
         for job in &bell.jobs {
             is_ours |= self.ring_one((*job, JobChannel::Status), now);
             if let Some(logs) = self.by_channel.get_mut(&(*job, JobChannel::Logs)) {
                 logs.is_rung = true;
             }
-        }
-        for job in bell.logs.as_ref().unwrap_or(&bell.jobs) {
-            is_ours |= self.ring_one((*job, JobChannel::Logs), now);
         }
         is_ours
     }
@@ -184,7 +188,8 @@ impl Readings {
         let mut orders = Vec::with_capacity(self.ready.len().min(channels_max));
         while orders.len() < channels_max {
             let Some(ticket) = self.ready.pop_front() else { break };
-            if let Some(reading) = self.of(ticket) {
+            // If it is being acknowledged it stays ready, and is queued again when that is done.
+            if let Some(reading) = self.of(ticket).filter(|reading| reading.is_ready && reading.acks == 0) {
                 reading.is_ready = false;
                 orders.push(Order { ticket, name: reading.name.clone(), after: reading.given.last().copied() });
             }
@@ -254,11 +259,29 @@ impl Readings {
         given
     }
 
-    /// Marks entries as acknowledged: a later read begins at the start of the channel if no entry is left.
-    pub(super) fn mark_acknowledged(&mut self, channel: &Channel, ids: &[&str]) {
-        let Some(reading) = self.by_channel.get_mut(channel) else { return };
-        let done: HashSet<EntryId> = ids.iter().filter_map(|id| EntryId::parse(id)).collect();
-        reading.given.retain(|id| !done.contains(id));
+    /// Stops reading a channel until the acknowledgement that begins now is done. Returns `None` if it is not read.
+    pub(super) fn begin_ack(&mut self, channel: Channel) -> Option<Ticket> {
+        let reading = self.by_channel.get_mut(&channel)?;
+        reading.acks += 1;
+        Some((channel, reading.number))
+    }
+
+    /// Marks entries as acknowledged: a later read begins at the start of the channel if no entry is left. Returns
+    /// whether there is something to read.
+    pub(super) fn end_ack(&mut self, ticket: Ticket, ids: &[EntryId]) -> bool {
+        let Some(reading) = self.of(ticket) else { return false };
+        reading.acks -= 1;
+        if let [id] = ids {
+            reading.given.retain(|given| given != id);
+        } else {
+            let done: HashSet<&EntryId> = ids.iter().collect();
+            reading.given.retain(|id| !done.contains(id));
+        }
+        let is_due = reading.is_ready && reading.acks == 0;
+        if is_due {
+            self.ready.push_back(ticket);
+        }
+        is_due
     }
 }
 

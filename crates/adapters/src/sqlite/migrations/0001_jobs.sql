@@ -86,10 +86,8 @@ create unique index jobs_id on jobs (id);
 -- Ends in `seq`, as every index: the order of storing among equals.
 create index jobs_pending on jobs (queue_id, rank) where state = {pending};
 create index jobs_scheduled on jobs (due_at) where state = {scheduled};
--- Runs that lack a worker or an owner come before those that have both.
-create index jobs_in_flight on jobs (worker is not null and owner is not null, id) where state in ({in_flight});
--- By the holder of a run.
-create index jobs_of_owner on jobs (owner, id) where state in ({in_flight}) and owner is not null;
+-- Every run in flight, by its owner; those that lack a worker come before those that have one.
+create index jobs_in_flight on jobs (owner, worker is not null, id) where state in ({in_flight});
 create index jobs_of_worker on jobs (worker, id) where state in ({in_flight}) and worker is not null;
 create index jobs_moving on jobs (id) where state in ({in_flight}) and ownership in ({handing_off}, {orphan_pending});
 create index jobs_deadline on jobs (deadline) where deadline is not null;
@@ -165,6 +163,30 @@ create table shard_roster (
     service text not null,
     worker  text not null,
     primary key (service, worker)
+) without rowid;
+
+-- What operators did. Rows are inserted and expire, and are never updated. The number of a deleted row is not used again.
+create table audit (
+    seq      integer primary key autoincrement,
+    at       integer not null,
+    via      integer not null,
+    who      text    not null,
+    action   text    not null,
+    target   text    not null,
+    node     text    not null,
+    -- The target before and after, as JSON.
+    before   text,
+    after    text
+);
+create index audit_by_time on audit (at, seq);
+create index audit_of_who on audit (who, seq);
+create index audit_of_action on audit (action, seq);
+create index audit_of_target on audit (target, seq);
+
+-- Values that all nodes share, such as the key that signs sessions.
+create table shared_values (
+    name  text primary key,
+    value blob not null
 ) without rowid;
 
 -- An expired or resigned lease stays, so that its epoch is never issued again.

@@ -6,9 +6,9 @@ with recursive workers (name) as (
     from workers w
     where w.name is not null
 ), owners (name) as (
-    select min(owner) from jobs indexed by jobs_of_owner where state in ({in_flight}) and owner is not null
+    select min(owner) from jobs indexed by jobs_in_flight where state in ({in_flight}) and owner is not null
     union all
-    select (select min(j.owner) from jobs j indexed by jobs_of_owner where j.state in ({in_flight}) and j.owner > o.name)
+    select (select min(j.owner) from jobs j indexed by jobs_in_flight where j.state in ({in_flight}) and j.owner > o.name)
     from owners o
     where o.name is not null
 )

@@ -1,9 +1,9 @@
-//! What a peer says to the judge, and how it says it.
+//! The messages of a peer to the verifier, and how they are sent.
 //!
-//! A word is given to the kernel before what it tells of goes on: before a call is made, before a handler begins its work,
-//! before a lane makes its next call. Whoever is killed has therefore said all that it did: what the kernel has it delivers,
-//! since the judge never says anything that could be left unread and break the line. Only a word that was being said may
-//! be cut short, and what it would have told of did not go on.
+//! A message is in the kernel before the event that it reports: before a call is made, before a handler begins its work,
+//! before a lane makes its next call. A killed peer has therefore reported all that it did: the kernel delivers what it has,
+//! since the verifier never sends anything that could be left unread and reset the connection. Only the last message may
+//! be incomplete, and the event that it reports did not happen.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ pub enum PeerMessage {
         tasks: usize,
         at: u64,
     },
-    /// What it asked Redis at that moment was answered.
+    /// Its request to Redis at that moment got a response.
     Sees {
         at: u64,
     },
@@ -53,23 +53,23 @@ pub struct Begun {
 pub enum End {
     /// With the number that the handler was given.
     Answered(u64),
-    /// With the handler's words.
+    /// With the handler's message.
     Failed(String),
     /// With the name of the error.
     Otherwise(String),
 }
 
-/// What a peer that has nothing to do takes up.
+/// The memory and tasks of an idle peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
     pub tasks: usize,
-    /// What was resident after a third of its life, and is now.
+    /// The resident memory after a third of its life, and now.
     pub early_bytes: u64,
     pub late_bytes: u64,
     pub life_ms: u64,
 }
 
-/// The number of a peer and what it says, of a whole line.
+/// The number of a peer and its message, from a whole line.
 pub fn read(line: &[u8]) -> serde_json::Result<(u32, PeerMessage)> {
     serde_json::from_slice(line)
 }
@@ -87,7 +87,7 @@ impl RefereeLink {
     }
 
     pub fn send(&self, word: &PeerMessage) {
-        let mut line = serde_json::to_vec(&(self.peer, word)).expect("words can be written");
+        let mut line = serde_json::to_vec(&(self.peer, word)).expect("messages can be written");
         line.push(b'\n');
         if self.stream.lock().write_all(&line).is_err() {
             // Without a judge there is nothing to show.

@@ -1,10 +1,10 @@
 //! Fifty processes call each other without a pause while they are killed, stopped and started and Redis drops connections.
 //!
-//! Checked: every call ends, once, with its own answer or an error that is true; no handler runs twice for one request; what
-//! nothing disturbed is answered; and when all is quiet, no call is open, no handler and no task is left and the memory has
+//! Checked: every call ends, once, with its own reply or an error that is true; no handler runs twice for one request; each
+//! undisturbed call gets its reply; and when all have ended, no call is open, no handler and no task is left and the memory has
 //! not grown.
 //!
-//! `CONVOKE_SOAK_SECONDS` makes it longer. Shorter, it would leave too few calls undisturbed to say anything of them.
+//! `CONVOKE_SOAK_SECONDS` makes it longer. Shorter, it would leave too few undisturbed calls to check.
 
 mod message;
 mod peer;

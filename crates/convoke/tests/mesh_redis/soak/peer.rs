@@ -1,6 +1,6 @@
 //! A process with one instance and many lanes, each of which makes one call after the other to whomever it sees.
 //!
-//! SIGUSR1 makes it finish: its lanes end, and it says when nothing is left. SIGTERM makes it leave.
+//! SIGUSR1 makes it finish: its lanes end, and it reports when nothing is left. SIGTERM makes it leave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +44,7 @@ impl Orders {
     }
 }
 
-/// A request that can be told from every other.
+/// A request that differs from every other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Numbered {
     number: u64,
@@ -64,7 +64,7 @@ struct Peer {
     seen: Mutex<Vec<InstanceId>>,
     calls: AtomicU64,
     is_over: AtomicBool,
-    /// How many bytes were resident, each time that it looked around.
+    /// How many bytes were resident, at each check.
     sizes: Mutex<Vec<u64>>,
     began: Instant,
 }
@@ -73,7 +73,7 @@ struct Peer {
 #[tokio::main(flavor = "current_thread")]
 pub async fn run(orders: Orders) {
     let [finish, leave] =
-        [SignalKind::user_defined1(), SignalKind::terminate()].map(|kind| signal(kind).expect("heard"));
+        [SignalKind::user_defined1(), SignalKind::terminate()].map(|kind| signal(kind).expect("installed"));
     let line = Arc::new(RefereeLink::open(orders.peer, &orders.verifier));
     let mesh = join(&orders.url, line.clone()).await;
     let peer = Arc::new(Peer {
@@ -161,15 +161,15 @@ impl Peer {
         }
     }
 
-    /// Whether a handler had its say, or time enough.
+    /// Whether a handler had replied, or had enough time.
     async fn call(&self, to: InstanceId, takes_ms: u64, fails: bool) -> bool {
         let number = u64::from(self.number) << 32 | self.calls.fetch_add(1, Ordering::Relaxed);
         let call = Begun { to: to.0, takes_ms, fails, at: monotonic_ns() };
         self.line.send(&PeerMessage::Begun { number, call });
-        let answer = self.mesh.invoke(to, Numbered { number, takes_ms, fails }).await;
-        let is_refused = !matches!(answer, Ok(_) | Err(MeshError::Handler { .. } | MeshError::RequestTimeout { .. }));
-        let end = match answer {
-            Ok(answer) => End::Answered(answer),
+        let response = self.mesh.invoke(to, Numbered { number, takes_ms, fails }).await;
+        let is_refused = !matches!(response, Ok(_) | Err(MeshError::Handler { .. } | MeshError::RequestTimeout { .. }));
+        let end = match response {
+            Ok(response) => End::Answered(response),
             Err(MeshError::Handler { message, .. }) => End::Failed(message),
             Err(error) => End::Otherwise(error.name().to_owned()),
         };

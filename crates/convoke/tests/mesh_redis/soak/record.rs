@@ -1,4 +1,4 @@
-//! What peers said and what was done to them, and whether it can stand.
+//! The messages of peers and the faults that were injected, and whether they are consistent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -7,9 +7,9 @@ use convoke_testkit::invariants::{Account, Broken, CallObservations, calls_broke
 
 use super::message::{Begun, End, Footprint, PeerMessage};
 
-/// What the ways to a handler and back may take on a busy machine.
+/// The time that a request and its reply may take on a busy machine.
 const SLACK: Duration = Duration::from_secs(4);
-/// A peer looks around every half second. Where that took longer than this, the machine had no time for it: a heartbeat that
+/// A peer checks its neighbours every half second. If that took longer than this, the machine had no time for it: a heartbeat that
 /// is due after three quarters of a timeout may then come after all of it, through no fault of the mesh.
 const STALL: Duration = Duration::from_millis(1_500);
 
@@ -25,14 +25,14 @@ pub struct Peer {
     pub ready_at: u64,
     /// How many tasks it had before it called anybody.
     pub tasks: usize,
-    /// When it last asked Redis something that was answered.
+    /// When it last got a response of Redis.
     pub seen_at: u64,
     /// When it should have asked, and did not.
     pub stalls: Vec<Span>,
-    /// What was done to it, and since when.
+    /// Its fault, and since when.
     pub fate: Option<(Fate, u64)>,
     pub quiet: Option<Footprint>,
-    /// It has said all that it ever will.
+    /// It has sent its last message.
     pub is_heard_out: bool,
 }
 
@@ -72,17 +72,17 @@ pub struct Tally {
     pub timed_out: usize,
     /// No such instance, the link away, busy, stopped: by name.
     pub refused: BTreeMap<String, usize>,
-    /// Whoever made it was killed.
+    /// Its caller was killed.
     pub let_go: usize,
     /// Nothing that was done touched them.
     pub owed: usize,
-    /// Those of them that took longer than a call waits.
+    /// The part of them that took longer than a call waits.
     pub owed_by_heartbeats: usize,
-    /// Those of them that were not answered.
+    /// The part of them that got no reply.
     pub unpaid: Vec<String>,
 }
 
-/// Who made a call.
+/// The caller of a call.
 fn caller(number: u64) -> u32 {
     (number >> 32) as u32
 }
@@ -117,7 +117,7 @@ impl Record {
         }
     }
 
-    /// What must never happen, and did.
+    /// Returns the breaches.
     pub fn broken(&self) -> Vec<Broken> {
         for number in self.calls.keys().filter(|number| self.is_killed(caller(**number))) {
             self.observations.abandon(*number);
@@ -191,16 +191,16 @@ impl Record {
     }
 }
 
-/// Its own answer, or its own failure where it was to fail.
+/// Its own reply, or its own failure if it was to fail.
 fn matches_report(number: u64, call: &Begun, end: &End) -> bool {
     match end {
-        End::Answered(answer) => !call.fails && *answer == number,
+        End::Answered(response) => !call.fails && *response == number,
         End::Failed(message) => call.fails && *message == number.to_string(),
         End::Otherwise(_) => false,
     }
 }
 
-/// What an error promises of the handler.
+/// Returns what an error promises about the handler.
 fn account(end: &End) -> Account {
     match end {
         End::Answered(_) | End::Failed(_) => Account::Ran,
@@ -245,7 +245,7 @@ mod tests {
         let ran = || (2, PeerMessage::Ran { number: CALL });
         let answered = || (1, ended(End::Answered(CALL)));
         let call = || (1, begun(2 * SECOND));
-        // In whatever order it is heard of.
+        // In whatever order the messages arrive.
         for clean in
             [vec![call(), ran(), answered()], vec![ran(), call(), answered()], vec![call(), (1, otherwise("NoNode"))]]
         {
@@ -260,9 +260,9 @@ mod tests {
                 "ran twice, once elsewhere",
             ),
             (vec![call(), (1, PeerMessage::Ran { number: CALL }), answered()], "ran elsewhere"),
-            (vec![call(), answered()], "answered by nobody"),
-            (vec![call(), ran(), (1, otherwise("Unavailable"))], "ran, and is said not to"),
-            (vec![call(), ran(), (1, ended(End::Answered(7)))], "another's answer"),
+            (vec![call(), answered()], "a reply, and nothing ran"),
+            (vec![call(), ran(), (1, otherwise("Unavailable"))], "ran, and its error denies it"),
+            (vec![call(), ran(), (1, ended(End::Answered(7)))], "another call's reply"),
             (vec![call(), ran(), (1, ended(End::Failed(CALL.to_string())))], "failed, and was not to"),
             (vec![call(), ran(), (1, otherwise("BadReply"))], "an error that nothing here explains"),
         ] {

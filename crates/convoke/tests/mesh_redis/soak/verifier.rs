@@ -1,4 +1,4 @@
-//! Starts peers, does to them what can happen to processes, and judges what they said.
+//! Starts peers, injects faults, and checks their messages.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const STORM: Duration = Duration::from_secs(12);
 const DROP_INTERVAL: Duration = Duration::from_secs(2);
 /// A younger process is still filling its tables after a third of its life.
 const LIFE_MS_MIN: u64 = 15_000;
-/// What a process may have grown by between a third of its life and its end. It makes some forty calls a second and serves
+/// Limit of a process's growth between a third of its life and its end. It makes some forty calls a second and serves
 /// as many: if each left a kilobyte behind, who lives through it all would have grown by twice that. Where nothing is left
 /// behind, what the allocator keeps of a rush is less than half of it.
 const GROWTH_BYTES_MAX: u64 = 1 << 20;
@@ -111,7 +111,7 @@ impl Verifier {
     fn end(&mut self, place: usize, fate: Fate) {
         let (peer, mut program) = self.peers.swap_remove(place);
         assert!(!program.has_ended(), "peer {peer} ended by itself");
-        // Noted before it happens: whatever it does to calls, it does later.
+        // Recorded before it happens: all its effects on calls come later.
         self.record.lock().peers.entry(peer).or_default().fate = Some((fate, monotonic_ns()));
         program.signal(if fate == Fate::Killed { Signal::KILL } else { Signal::TERM });
         self.endings.spawn(async move { (peer, fate, program.wait().await) });
@@ -124,13 +124,13 @@ impl Verifier {
         self.record.lock().outages.push(Span { from, until: monotonic_ns() });
     }
 
-    /// Until every peer has joined, is listening, and was answered what it asked after that moment. Seen and not hoped for: so
+    /// Until every peer has joined, is listening, and got a response to a request after that moment. Observed and not assumed: so
     /// that a call that is made now has a way there and back, however busy the machine is.
     async fn all_are_whole(&mut self, since: u64) {
         let are_whole = || {
             let is_there = |peer: &Peer| peer.instance.filter(|_| peer.seen_at > since).map(InstanceId);
-            let said = self.peers.iter_mut().map(|(peer, program)| printed(&self.record, *peer, program, is_there));
-            let (instances, mut probe): (Option<Vec<_>>, _) = (said.collect(), self.probe.clone());
+            let joined = self.peers.iter_mut().map(|(peer, program)| printed(&self.record, *peer, program, is_there));
+            let (instances, mut probe): (Option<Vec<_>>, _) = (joined.collect(), self.probe.clone());
             async move { listeners(&mut probe, &instances?).await.iter().all(|count| *count == 1).then_some(()) }
         };
         eventually("every peer is there, and connected", are_whole).await;
@@ -153,11 +153,11 @@ impl Verifier {
             assert!(fate == Fate::Killed || status.success(), "peer {peer} failed: {status}");
         }
         let are_heard_out = async || self.record.lock().peers.values().all(|peer| peer.is_heard_out).then_some(());
-        eventually("all that they said is heard", are_heard_out).await;
+        eventually("all their messages are received", are_heard_out).await;
     }
 }
 
-/// What is known of a peer that must be alive.
+/// Returns the record of a peer that must be alive.
 fn printed<T>(
     record: &Mutex<Record>,
     peer: u32,
@@ -176,13 +176,13 @@ async fn listen(listener: TcpListener, record: Arc<Mutex<Record>>) {
 
 async fn receive(line: TcpStream, record: Arc<Mutex<Record>>) {
     let (mut words, mut text, mut speaker) = (BufReader::with_capacity(1 << 16, line), Vec::new(), None);
-    // A line that breaks is not heard out, and that is seen in the end.
+    // A connection that breaks is not read to its end, and the end of the test shows that.
     while words.read_until(b'\n', &mut text).await.expect("a line ends, and does not break") > 0 {
-        // Who was killed may have been cut short.
+        // The last line of a killed peer may be incomplete.
         if text.last() != Some(&b'\n') {
             break;
         }
-        let (peer, word) = message::read(&text).expect("a whole line is a word");
+        let (peer, word) = message::read(&text).expect("a whole line is a message");
         speaker = Some(peer);
         record.lock().add(peer, word);
         text.clear();
@@ -196,9 +196,9 @@ fn conclude(record: &Record) {
     let tally = record.tally();
     let Tally { begun, answered, failed, timed_out, refused, let_go, owed, owed_by_heartbeats, unpaid } = &tally;
     println!(
-        "{begun} calls by {} processes through {} outages: {answered} answered, {failed} failed as told, {timed_out} timed \
-         out, {} refused {refused:?}, {let_go} let go; nothing disturbed {owed}, of which {owed_by_heartbeats} lived by \
-         heartbeats and {} were not answered",
+        "{begun} calls by {} processes through {} outages: {answered} got replies, {failed} failed as planned, {timed_out} timed \
+         out, {} refused {refused:?}, {let_go} abandoned; {owed} were undisturbed, of which {owed_by_heartbeats} lived by \
+         heartbeats and {} got no reply",
         record.peers.len(),
         record.outages.len(),
         refused.values().sum::<usize>(),
@@ -209,14 +209,14 @@ fn conclude(record: &Record) {
     let seen = [record.outages.len(), *answered, *failed, refused.len(), *let_go, *owed_by_heartbeats];
     assert!(seen.into_iter().all(|count| count > 0), "not all of it happened");
     // It is one in four, or in five beside a compiler: a machine that has no time for its processes disturbs them too.
-    assert!(*owed >= begun / 20, "too few calls were left alone to say anything of them");
+    assert!(*owed >= begun / 20, "too few calls were undisturbed");
     assert!(unpaid.is_empty(), "nothing disturbed these:\n{}", unpaid[..unpaid.len().min(SHOWN_MAX)].join("\n"));
     nothing_is_left(record);
 }
 
 /// Of those that were quiet in the end.
 fn nothing_is_left(record: &Record) {
-    // One that starts during an outage has fewer for a while; those that started before the first have them all.
+    // A peer that starts during an outage has fewer for a while; peers that started before the first outage have them all.
     let tasks_max = record.peers.values().map(|peer| peer.tasks).max().unwrap_or_default();
     let quiet: Vec<_> = record.peers.iter().filter_map(|(peer, it)| Some((peer, it.quiet?))).collect();
     for (peer, left) in &quiet {

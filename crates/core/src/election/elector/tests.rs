@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::*;
-use crate::election::Policy;
+use crate::election::{BreakerState, Policy};
 
 mod beats;
 mod conduct;

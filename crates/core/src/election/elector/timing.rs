@@ -63,6 +63,13 @@ impl Elector {
         self.renews_regardless() || self.stats.may_beat(now)
     }
 
+    /// Whether the lease may be read between two heartbeats. A member that has not enrolled yet must not find it vacant:
+    /// it would stand.
+    pub(super) fn may_check_lease(&self) -> bool {
+        let is_enrolled = self.beats > 0 || !self.conduct.enrols;
+        self.term.is_none() && is_enrolled && self.stats.breaker().state == BreakerState::Closed
+    }
+
     /// Whether it holds a term, which it renews although the breaker is open.
     fn renews_regardless(&self) -> bool {
         self.term.is_some() && self.conduct.renews_while_open

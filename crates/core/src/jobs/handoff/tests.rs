@@ -226,3 +226,35 @@ proptest! {
         }
     }
 }
+
+fn cases(drain: &mut Drain) -> Vec<(RunRef, char, u32)> {
+    drain.take_outcomes().into_iter().map(|outcome| (outcome.run, outcome.case.letter(), outcome.tries)).collect()
+}
+
+#[test]
+fn each_handoff_names_its_case() {
+    let (mut drain, _) = drain(3);
+    drain.on(ack(1), at(1));
+    assert_eq!(cases(&mut drain), [(run(1), 'A', 1)]);
+    drain.on(Event::Tick, at(5));
+    drain.on(ack(2), at(6));
+    assert_eq!(cases(&mut drain), [(run(2), 'B', 2)]);
+    for second in [10, 15, 20] {
+        drain.on(Event::Tick, at(second));
+    }
+    assert_eq!(cases(&mut drain), [(run(3), 'C', 4)]);
+    drain.on(ack(3), at(21));
+    assert_eq!(cases(&mut drain), [(run(3), 'C', 4)], "acknowledged after it was left as an orphan");
+    assert_eq!(cases(&mut drain), []);
+}
+
+#[test]
+fn a_handoff_during_which_all_others_were_silent_is_case_d() {
+    let (mut drain, _) = drain(2);
+    drain.on(Event::OthersAlive(false), at(1));
+    drain.on(Event::OthersAlive(true), at(20));
+    drain.on(ack(1), at(21));
+    assert_eq!(cases(&mut drain), [(run(1), 'D', 1)]);
+    drain.on(Event::Tick, at(9_999));
+    assert_eq!(cases(&mut drain), [(run(2), 'D', 2)], "offered again once, then the time was up");
+}

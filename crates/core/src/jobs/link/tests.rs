@@ -2,7 +2,6 @@ use serde::de::DeserializeOwned;
 
 use super::super::wire::V1;
 use super::*;
-use crate::ids::Epoch;
 use crate::ids::JobType;
 
 const JOB: &str = "0198c0de-0000-7000-8000-000000000001";
@@ -70,12 +69,13 @@ fn polling_is_exactly_this() {
             tags: Vec::new(),
         },
         attempt: 1,
+        epoch: Epoch(7),
     };
     is_exactly(
         Polled { jobs: vec![assignment], cancel: vec![run()], drain: false },
         concat!(
             r#"{"jobs":[{"jobId":"JOB","executionId":"RUN","type":"email.send","queue":"email","args":{"to": 1},"#,
-            r#""maxRetries":3,"timeout":null,"correlationId":"c","attempt":1}],"cancel":["RUN"],"drain":false}"#
+            r#""maxRetries":3,"timeout":null,"correlationId":"c","attempt":1,"epoch":7}],"cancel":["RUN"],"drain":false}"#
         ),
     );
 }
@@ -186,6 +186,7 @@ fn a_dispatch_becomes_what_a_worker_is_given() {
     };
     let given = Assignment::from(dispatch);
     assert_eq!((given.job_id, given.execution_id, given.input.job_type.as_str()), (job(), run(), "t"));
+    assert_eq!(given.epoch, Epoch(1));
     assert_eq!((given.attempt, given.input.max_retries, given.input.timeout), (4, 5, Some(Duration::from_secs(1))));
     assert_eq!((given.input.queue, given.input.correlation_id.as_deref()), (queue(), Some("c")));
     assert_eq!(given.input.tags, ["a"]);

@@ -95,8 +95,8 @@ fn a_document_may_have_fields_of_a_newer_version_of_the_program_but_no_other_ver
 
 #[test]
 fn a_job_is_found_by_its_correlation_id_and_its_tags() {
-    assert_eq!(definition("").search_keys(), [""; 0]);
-    let keys = definition(r#","correlationId":"x","tags":["a","b"]"#).search_keys();
+    assert_eq!(definition("").search_keys(None), [""; 0]);
+    let keys = definition(r#","correlationId":"x","tags":["a","b"]"#).search_keys(None);
     assert_eq!(keys, [correlation_key("x"), tag_key("a"), tag_key("b")]);
 }
 

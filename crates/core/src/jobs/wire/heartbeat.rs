@@ -1,10 +1,12 @@
 //! `worker.heartbeat`: the state of a worker. Only its id and its queues are required.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::V1;
-use crate::ids::{ExecutionId, NodeId, QueueName, WorkerId};
+use crate::ids::{Epoch, ExecutionId, NodeId, QueueName, WorkerId};
 use crate::jobs::readers::READER_SLOTS;
 
 /// `worker.heartbeat`: sent at an interval, and at once when free slots change, for the leader's dispatch window.
@@ -38,6 +40,27 @@ pub struct WorkerHeartbeat {
     /// leave the list out; if `running` is 0, the list is decoded as empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executions: Option<Vec<ExecutionId>>,
+    /// The inbox of the node in `via`. None: a bus worker, or a node that has no inbox and reads the dispatch queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inbox: Option<InboxReport>,
+}
+
+/// The state of a node's inbox: the runs that the leader sent to the node and that no worker has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InboxReport {
+    /// The term of the last message that the inbox received; 0 if it received none.
+    #[serde(default)]
+    pub epoch: Epoch,
+    /// The number of that message in its term.
+    #[serde(default)]
+    pub seq: u64,
+    /// How many runs of each queue wait in the inbox. Queues without any are left out.
+    #[serde(default)]
+    pub waiting: BTreeMap<QueueName, u64>,
+    /// How many runs the heartbeat's worker wants to have beside those that it executes.
+    #[serde(default)]
+    pub prefetch: u32,
 }
 
 impl WorkerHeartbeat {
@@ -73,17 +96,20 @@ struct HeartbeatRead {
     via: Option<NodeId>,
     #[serde(alias = "Executions")]
     executions: Option<Vec<ExecutionId>>,
+    #[serde(alias = "Inbox")]
+    inbox: Option<InboxReport>,
 }
 
 impl From<HeartbeatRead> for WorkerHeartbeat {
     fn from(read: HeartbeatRead) -> Self {
-        let HeartbeatRead { v, worker_id, queues, running, free, state, at, name, concurrency, via, executions } = read;
+        let HeartbeatRead { v, worker_id, queues, running, free, state, at, .. } = read;
+        let HeartbeatRead { name, concurrency, via, executions, inbox, .. } = read;
         let listed = executions.as_ref().map(|runs| u32::try_from(runs.len()).unwrap_or(u32::MAX));
         // `running` 0 implies an empty list. A heartbeat without `running` and without a list says nothing about runs.
         let executions = executions.or_else(|| (running == Some(0)).then(Vec::new));
         let running = running.or(listed).unwrap_or(0);
         let free = free.unwrap_or_else(|| concurrency.unwrap_or(READER_SLOTS).saturating_sub(running));
-        WorkerHeartbeat { v, worker_id, queues, running, free, state, at, name, concurrency, via, executions }
+        WorkerHeartbeat { v, worker_id, queues, running, free, state, at, name, concurrency, via, executions, inbox }
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::V1;
 use super::heartbeat::unknown_time;
-use crate::ids::{Epoch, ExecutionId, JobId, NodeId};
+use super::{Dispatch, V1};
+use crate::ids::{Epoch, ExecutionId, JobId, NodeId, QueueName};
 
 /// `job.assigned`: runs that need an owner. An entry lists many runs, or has the fields of one run itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Assigned {
 }
 
 /// A run and its job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunRef {
     /// The job.
@@ -92,8 +92,10 @@ pub struct Handoff {
     pub tries: u32,
 }
 
-/// Why a run is offered.
+/// Why a run is offered. `shutdown`: its owner stops. `nodeCrash`: its owner is dead. `rebalance`: its owner has far more
+/// runs than another node. `orphan`: it has no owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum HandoffReason {
     /// The owner shuts down.
@@ -137,17 +139,25 @@ pub struct HandoffAck {
     pub new_owner: NodeId,
 }
 
-/// `job.taken`: runs that the gateway of a node handed out, and that the node therefore owns.
+/// `job.inbox.{nodeId}`: runs for the workers of a node's gateway, which the node owns from their dispatch on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Taken {
+pub struct Inbox {
     /// The version of the message.
     #[serde(default)]
     pub v: V1,
-    /// The node that owns the runs.
-    pub node_id: NodeId,
-    /// The runs.
-    pub executions: Vec<ExecutionId>,
+    /// The term in which the message was sent.
+    #[serde(default)]
+    pub epoch: Epoch,
+    /// The number of the message among those to this node in the term, from 1.
+    #[serde(default)]
+    pub seq: u64,
+    /// The runs, in the order of dispatch.
+    #[serde(default)]
+    pub runs: Vec<Dispatch>,
+    /// Queues whose waiting runs the node must release: they are paused, or another node has a worker for them.
+    #[serde(default)]
+    pub recalled: Vec<QueueName>,
 }
 
 /// `coordinator.heartbeat`: a heartbeat of a node.
@@ -172,6 +182,12 @@ pub struct CoordinatorHeartbeat {
     /// The term that the node knows of; 0 if it does not state one.
     #[serde(default, alias = "Epoch")]
     pub epoch: Epoch,
+    /// The node that leads in that term, as the sender knows it. None: it knows of no leader, or does not state it.
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "Leader")]
+    pub leader: Option<NodeId>,
+    /// When the sender last read or renewed the lease, by its clock.
+    #[serde(default, skip_serializing_if = "Option::is_none", alias = "LeaseReadAt")]
+    pub lease_read_at: Option<Timestamp>,
     /// The time of sending, by the node's clock.
     #[serde(default = "unknown_time", alias = "At", alias = "Timestamp")]
     pub at: Timestamp,

@@ -40,6 +40,31 @@ pub struct Window {
     pub limit: usize,
     /// How long to keep a record of the granted runs for [`QueueStore::grants`](super::QueueStore::grants). `None`: no record.
     pub metered: Option<Duration>,
+    /// The nodes that own the runs from the commit on. The first runs of the window, in the order of dispatch, belong
+    /// to the first node, the next ones to the second, and so on; the rest have no owner yet.
+    pub owners: Vec<OwnerShare>,
+}
+
+/// The part of a window that is for the workers of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerShare {
+    /// The node.
+    pub node: NodeId,
+    /// The number of runs.
+    pub runs: usize,
+}
+
+impl Window {
+    /// Returns a window whose runs have no owner and of which no record is kept.
+    pub fn new(queue: QueueName, limit: usize) -> Self {
+        Window { queue, limit, metered: None, owners: Vec::new() }
+    }
+
+    /// Returns the owner of each run of the window, in the order of dispatch; `None` for those without.
+    pub fn owner_of_each(&self) -> impl Iterator<Item = Option<&NodeId>> {
+        let owned = self.owners.iter().flat_map(|share| std::iter::repeat_n(Some(&share.node), share.runs));
+        owned.chain(std::iter::repeat(None)).take(self.limit)
+    }
 }
 
 /// The result of a dispatch.

@@ -5,10 +5,13 @@
 //! worker was asked to release is in no grant.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::member::{Member, Revoking};
-use super::{Output, ShardEvent};
+use super::moves::Moves;
+use super::{Output, Rebalanced, ShardEvent};
+use crate::history::{RebalanceCause, ShardChange};
 use crate::ids::{ServiceName, WorkerId};
 use crate::shards::strategy::NOBODY;
 use crate::shards::wire::{self, Report};
@@ -41,6 +44,10 @@ pub struct Service {
     pub members: BTreeMap<WorkerId, Member>,
     disturbed: Option<Disturbed>,
     held: Option<Held>,
+    /// The changes since the last rebalance, for its record.
+    causes: BTreeMap<ShardChange, u32>,
+    /// Workers that are gone since the last rebalance and the shards that they should have had, for its record.
+    departed: Vec<(WorkerId, Arc<[Shard]>)>,
 }
 
 /// Due for a rebalance.
@@ -67,17 +74,45 @@ impl Service {
             members: BTreeMap::new(),
             disturbed: None,
             held: None,
+            causes: BTreeMap::new(),
+            departed: Vec::new(),
         };
         if let Some(until) = hold_until {
+            service.add_cause(ShardChange::Takeover);
             service.hold(until, false);
         }
         service
     }
 
+    fn add_cause(&mut self, change: ShardChange) {
+        let count = self.causes.entry(change).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// Remembers a worker that is gone until the next rebalance.
+    pub fn depart(&mut self, worker: WorkerId, target: Arc<[Shard]>, change: ShardChange) {
+        self.add_cause(change);
+        self.departed.push((worker, target));
+    }
+
     /// Schedules a rebalance after a time without changes.
+    pub fn disturb_by(&mut self, change: ShardChange, now: Duration, terms: &Terms) {
+        self.add_cause(change);
+        self.disturb(now, terms);
+    }
+
+    /// Schedules a rebalance after a time without changes, whose cause is known.
     pub fn disturb(&mut self, now: Duration, terms: &Terms) {
         let since = self.disturbed.as_ref().map_or(now, |disturbed| disturbed.since);
         self.disturbed = Some(Disturbed { since, due: (now + terms.settle).min(since + terms.settle_max) });
+    }
+
+    /// Changes the number of shards. The worker that makes a service known joins it at the same time, which is the cause.
+    pub fn resize(&mut self, shard_count: u32, now: Duration, terms: &Terms) {
+        if std::mem::replace(&mut self.shard_count, shard_count) > 0 {
+            self.add_cause(ShardChange::Resized);
+        }
+        self.disturb(now, terms);
     }
 
     /// Schedules a rebalance without a delay.
@@ -222,7 +257,8 @@ impl Service {
             ids.push(id);
             members.push(member);
         }
-        let (parts, moved) = divide(self.shard_count as usize, &ids, &members, terms.strategy);
+        let (parts, moved, moves) = divide(self.shard_count as usize, &ids, &members, terms.strategy, &self.departed);
+        let (moves, cut) = moves.named(&ids, &self.departed);
         let mut reported = Vec::new();
         let mut changed = false;
         for (member, part) in members.into_iter().zip(parts) {
@@ -244,6 +280,17 @@ impl Service {
         }
         if changed || moved > 0 {
             self.version = next;
+            let causes = std::mem::take(&mut self.causes).into_iter();
+            output.rebalances.push(Rebalanced {
+                service: name.clone(),
+                version: next,
+                shard_count: self.shard_count,
+                causes: causes.map(|(change, count)| RebalanceCause { change, count }).collect(),
+                moved: moved as u64,
+                moves,
+                cut,
+            });
+            self.departed.clear();
             output.events.push(ShardEvent::Rebalanced { service: name.clone(), version: next, moved });
         }
         reported.sort_by_key(|(gains, ..)| *gains);
@@ -269,8 +316,14 @@ struct Part {
 /// In place of a holder: it was asked to release the shard.
 const LETTING_GO: u32 = 1 << 31;
 
-/// Returns the part of each live worker, and how many shards are planned for another worker than before.
-fn divide(shards: usize, ids: &[&WorkerId], members: &[&mut Member], strategy: Strategy) -> (Vec<Part>, usize) {
+/// Returns the part of each live worker, how many shards are planned for another worker than before, and which.
+fn divide(
+    shards: usize,
+    ids: &[&WorkerId],
+    members: &[&mut Member],
+    strategy: Strategy,
+    departed: &[(WorkerId, Arc<[Shard]>)],
+) -> (Vec<Part>, usize, Moves) {
     let (mut current, mut holders) = (vec![NOBODY; shards], vec![NOBODY; shards]);
     let mut parts: Vec<Part> = members.iter().map(|_| Part::default()).collect();
     for (place, member) in members.iter().enumerate() {
@@ -291,9 +344,11 @@ fn divide(shards: usize, ids: &[&WorkerId], members: &[&mut Member], strategy: S
     }
     let plan = strategy.plan(ids, &current);
     let mut moved = 0;
+    let mut moves = Moves::new(shards, ids.len(), departed);
     for (shard, (owner, holder)) in plan.iter().zip(&holders).enumerate() {
         let (shard, owner, holder) = (shard as Shard, *owner, *holder);
         moved += usize::from(owner != current[shard as usize]);
+        moves.add(shard, current[shard as usize], owner);
         let Some(part) = parts.get_mut(owner as usize) else { continue };
         part.target.push(shard);
         if holder == NOBODY || holder == owner {
@@ -304,5 +359,5 @@ fn divide(shards: usize, ids: &[&WorkerId], members: &[&mut Member], strategy: S
             to.push(shard);
         }
     }
-    (parts, moved)
+    (parts, moved, moves)
 }

@@ -31,6 +31,8 @@ pub struct WorkerView {
     pub shards: Arc<[Shard]>,
     /// Shards that it was asked to release and still holds.
     pub revoking: Vec<Shard>,
+    /// Shards that it should have and that another worker still holds.
+    pub incoming: Vec<Shard>,
     /// Whether it is alive.
     pub active: bool,
     /// Whether it gets a revocation before it loses a shard, and time to stop.
@@ -50,6 +52,11 @@ pub struct ServiceFigures {
     pub shards_max: usize,
     /// The oldest of the live workers' last heartbeats, since the term began.
     pub oldest_heartbeat: Option<Duration>,
+}
+
+/// Returns those of `target` that are not in `granted`; both are in order.
+fn missing(target: &[Shard], granted: &[Shard]) -> Vec<Shard> {
+    target.iter().copied().filter(|shard| granted.binary_search(shard).is_err()).collect()
 }
 
 impl Coordinator {
@@ -88,6 +95,7 @@ impl Coordinator {
             worker_id: worker_id.clone(),
             shards: member.granted.clone(),
             revoking: member.revoking.iter().map(|it| it.shard).collect(),
+            incoming: missing(&member.target, &member.granted),
             active: member.is_active,
             handoff: member.handoff,
             last_heartbeat: member.last_beat,

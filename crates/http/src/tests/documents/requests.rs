@@ -84,11 +84,13 @@ async fn requests_have_exactly_the_fields_that_their_schema_names() {
     let world = World::new().await;
     let document = document(&world).await;
     let cancel = "/v1/jobs/0198c0de-0000-7000-8000-000000000000/cancel";
-    let cases: [(&str, &str, &str, Wrap); 14] = [
+    let cases: [(&str, &str, &str, Wrap); 16] = [
         ("JobSpec", "POST", "/v1/jobs", |it| it),
         ("RetryPolicy", "POST", "/v1/jobs", |it| json!({"type": "t", "retryPolicy": it})),
         ("Batch", "POST", "/v1/jobs/batch", |it| it),
         ("Cancel", "POST", cancel, |it| it),
+        ("BulkRequest", "POST", "/v1/jobs/bulk", |it| it),
+        ("JobFilter", "POST", "/v1/jobs/bulk", |it| json!({"action": "cancel", "filter": it})),
         ("ScheduleSpec", "PUT", "/v1/schedules/s", |it| it),
         ("QueuePatch", "PATCH", "/v1/queues/q", |it| it),
         ("RateLimit", "PATCH", "/v1/queues/q", |it| json!({"rateLimit": it})),

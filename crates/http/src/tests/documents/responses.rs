@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use convoke_adapters::memory::MemoryRouting;
 use convoke_core::NodeId;
-use convoke_core::jobs::RateLimit;
+use convoke_core::jobs::{RateLimit, wire};
 use convoke_core::ports::store::{Handover, Reassign};
 use convoke_core::shards::coordinator::Settings as ShardSettings;
 use convoke_runtime::jobs::{Coordinator, Ports, RateLimitSettings, Settings};
 use convoke_runtime::shards::{ShardWorker, ShardsDuty, ShardsRelay, WorkerOptions};
 use serde_json::{Value, json};
 
+use super::super::history::records_of_another_node;
 use super::super::{NO_ID, World, in_time, ports, request};
 use super::schema::Schemas;
 use super::{document, keys};
@@ -171,6 +172,7 @@ impl Client {
         }
         self.get("/v1/jobs").await;
         self.get("/v1/dead-letters?limit=1").await;
+        self.get("/v1/dead-letters/groups?limit=1").await;
         self.post("/v1/dead-letters/retry", json!({"ids": [failed["jobId"]]})).await;
         let again = self.take().await;
         self.report(&again, json!({"kind": "failed", "error": "e", "retry": false})).await;
@@ -217,6 +219,7 @@ impl Client {
         self.post("/v1/schedules/cron/pause", Value::Null).await;
         self.post("/v1/schedules/cron/resume", Value::Null).await;
         self.call("POST", "/v1/schedules/cron/trigger", Value::Null, 201).await;
+        self.get("/v1/schedules/cron/ticks").await;
         let often = json!({"type": "t", "every": "100ms", "queue": "later"});
         self.call("PUT", "/v1/schedules/often", often.clone(), 201).await;
         self.until("/v1/schedules/often", |schedule| schedule["lastRunAt"].is_string()).await;
@@ -226,6 +229,19 @@ impl Client {
         for name in ["cron", "often"] {
             self.call("DELETE", &format!("/v1/schedules/{name}"), Value::Null, 204).await;
         }
+    }
+
+    async fn bulk(&mut self) {
+        self.enqueue(json!({"type": "bulk", "queue": "bulk"})).await;
+        let body = |dry_run: bool| json!({"action": "cancel", "filter": {"queue": "bulk"}, "dryRun": dry_run});
+        let counted = self.post("/v1/jobs/bulk", body(true)).await;
+        assert_eq!(counted["count"], 1);
+        assert_eq!(self.post("/v1/jobs/bulk", body(false)).await["done"], 1);
+        for number in 0..501 {
+            self.enqueue(json!({"type": "bulk", "queue": format!("bulk-{}", number % 2), "delay": "1h"})).await;
+        }
+        let slice = self.post("/v1/jobs/bulk", json!({"action": "cancel", "filter": {"type": "bulk"}})).await;
+        assert_eq!((&slice["done"], slice["nextCursor"].is_string()), (&json!(500), true));
     }
 
     async fn cluster(&mut self, running: &Value) {
@@ -256,6 +272,21 @@ impl Client {
         self.get("/v1/shards").await;
     }
 
+    /// Records of another node have every property.
+    async fn history(&mut self) {
+        let message = wire::encode(&records_of_another_node(self.ports.clock.now()));
+        self.ports.bus.publish("convoke.history", message).await.expect("published");
+        self.until("/v1/cluster/terms", |terms| terms["terms"][0]["slowRenewals"][0].is_object()).await;
+        self.until("/v1/cluster/refusals", |refusals| refusals["refusals"][0]["against"].is_string()).await;
+        self.get("/v1/cluster/handoffs").await;
+        self.get("/v1/elections").await;
+        self.get("/v1/elections/coordinator").await;
+        self.ports.leases.enroll("coordinator", "m", Duration::from_secs(60)).await.expect("enrolled");
+        assert_eq!(self.get("/v1/elections/coordinator").await["members"][0], "m");
+        self.get("/v1/shards/s/history").await;
+        self.until("/v1/timeseries?window=1m", |series| series["queues"][0].is_object()).await;
+    }
+
     async fn errors(&mut self) {
         for (method, path, body, status) in [
             ("GET", "/v1/jobs/x", Value::Null, 400),
@@ -273,8 +304,9 @@ impl Client {
     async fn end(&mut self) {
         self.call("PATCH", "/v1/queues/unused", json!({"paused": false}), 200).await;
         self.call("DELETE", "/v1/queues/unused", Value::Null, 204).await;
+        self.call("DELETE", "/v1/sessions", Value::Null, 204).await;
         self.post("/v1/worker/leave", json!({"workerId": "w-1"})).await;
-        for path in ["/livez", "/readyz", "/health"] {
+        for path in ["/livez", "/readyz", "/health", "/v1/audit?action=queue.limit", "/v1/audit?limit=2"] {
             self.get(path).await;
         }
         self.call("POST", "/v1/nodes/node-1/drain", Value::Null, 202).await;
@@ -309,8 +341,10 @@ async fn every_response_matches_its_schema() {
     let running = client.runs().await;
     client.cancellations().await;
     client.schedules().await;
+    client.bulk().await;
     client.cluster(&running).await;
     client.shards().await;
+    client.history().await;
     client.errors().await;
     client.end().await;
     client.conclude();

@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn whatever_differs_is_a_problem() {
-        for (wrong, said) in [
+        for (wrong, message) in [
             (json!({}), ".id: required"),
             (json!({"id": ID, "new": 1}), ".new: sent, and not in the schema"),
             (json!({"id": "1"}), ".id: expected format"),
@@ -298,7 +298,7 @@ mod tests {
             (json!([]), ": expected an object"),
         ] {
             let problems = problems(wrong.clone());
-            assert!(problems.iter().any(|problem| problem.starts_with(said)), "{wrong}: {problems:?}");
+            assert!(problems.iter().any(|problem| problem.starts_with(message)), "{wrong}: {problems:?}");
         }
     }
 }

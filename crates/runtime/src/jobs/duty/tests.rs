@@ -135,7 +135,7 @@ async fn a_duty_of_the_leader_that_panics_ends_the_term_and_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_duty_from_outside_that_panics_before_it_runs_ends_the_term_too() {
-    fn panics(_: Term, _: EventSink) -> std::future::Ready<()> {
+    fn panics(_: Term, _: EventSink, _: RecordSink) -> std::future::Ready<()> {
         panic!("as it must");
     }
     let duty = Duty::of_leader("outside", "nothing", "", panics);

@@ -4,13 +4,17 @@
 //! A run may be ended by another node (cancelled, timed out, lost) or move to another node (its worker moved to that
 //! node's gateway) without a message to this one. This node could not record events of such a run any more: the store
 //! would reject them. But it would go on reading its channels, and count it as load.
+//!
+//! A run that was sent to this node's gateway is owned from its dispatch on, and is claimed when it is handed out. Until
+//! then it is in the inbox, or on its way there: so a run without a worker is only missing if it was at the last pass
+//! too.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use convoke_core::Result;
 use convoke_core::jobs::wire::RunRef;
-use convoke_core::ports::store::InFlightFilter;
+use convoke_core::ports::store::{InFlight, InFlightFilter};
+use convoke_core::{ExecutionId, Result};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -21,26 +25,34 @@ use crate::jobs::views::in_flight;
 
 /// Runs once per heartbeat.
 pub async fn audit_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
+    let mut missing = HashSet::new();
     while run.next().await {
-        if let Err(error) = audit(&node).await {
+        if let Err(error) = audit(&node, &mut missing).await {
             run.failed("audit of claims", &error);
         }
     }
     Ok(())
 }
 
-async fn audit(node: &Node) -> Result<()> {
+async fn audit(node: &Node, missing: &mut HashSet<ExecutionId>) -> Result<()> {
     // Claims written after this moment may be missing from the result.
     let before = Instant::now() - std::time::Duration::from_secs(1);
     let held = owned(node).await?;
-    let known: HashSet<_> = held.iter().map(|run| run.execution_id).collect();
+    let known: HashSet<_> = held.iter().map(|run| run.execution).collect();
     let unknown = node.ownership.claims.unknown_to(&known, before);
     if !unknown.is_empty() {
         debug!(runs = unknown.len(), "released runs that ended or moved to another node");
         claims::drop_claims(node, &node.ownership, unknown).await;
     }
     if !node.drain.begun.is_cancelled() {
-        claim_runs(node, &node.ownership, &held).await;
+        let before = std::mem::take(missing);
+        let unclaimed = held
+            .into_iter()
+            .filter(|run| !node.ownership.claims.has(&run.execution) && !node.gateway.inbox.has(&run.execution));
+        let (on_their_way, lasting): (Vec<InFlight>, Vec<InFlight>) =
+            unclaimed.partition(|run| run.worker.is_none() && !before.contains(&run.execution));
+        missing.extend(on_their_way.iter().map(|run| run.execution));
+        claim_runs(node, &node.ownership, &lasting).await;
     }
     claims::listen_to_all(node, &node.ownership).await;
     Ok(())
@@ -53,14 +65,14 @@ pub async fn recover_owned_runs(node: &Node) -> Result<usize> {
     Ok(held.len())
 }
 
-async fn owned(node: &NodeBase) -> Result<Vec<RunRef>> {
+async fn owned(node: &NodeBase) -> Result<Vec<InFlight>> {
     let owned = InFlightFilter { owner: Some(node.id.clone()), ..InFlightFilter::default() };
-    let runs = in_flight(node, owned).await?.into_iter();
-    Ok(runs.map(|run| RunRef { job_id: run.job, execution_id: run.execution }).collect())
+    in_flight(node, owned).await
 }
 
-async fn claim_runs(node: &NodeBase, ownership: &Ownership, held: &[RunRef]) {
-    let missing: Vec<RunRef> = held.iter().filter(|run| !ownership.claims.has(&run.execution_id)).copied().collect();
+async fn claim_runs(node: &NodeBase, ownership: &Ownership, held: &[InFlight]) {
+    let missing = held.iter().filter(|run| !ownership.claims.has(&run.execution));
+    let missing: Vec<RunRef> = missing.map(|run| RunRef { job_id: run.job, execution_id: run.execution }).collect();
     if !missing.is_empty() {
         ownership.claims.inherited(&missing, Instant::now());
         claims::listen(node, ownership).await;

@@ -2,10 +2,12 @@
 //!
 //! A claim is in memory first. A run that ends within [`WRITE_AFTER`] is written once, with its end; only a run that
 //! goes on gets a row write with its owner and its worker. If the node dies in between, the run has no known owner or
-//! worker, and the leader's reconciler makes its job pending again.
+//! worker, and the leader's reconciler makes its job pending again. While events wait for the store, the end of most
+//! young runs is among them, and claims are written later: a write for each would delay the ends further.
 //!
-//! If another node's gateway handed the run out, the claim is dropped as soon as that node publishes it: it owns the
-//! run. A message that comes too late is compensated when the claim is written, or by the [`audit`](super::audit).
+//! A run for a worker of this node's gateway has its owner from the dispatch on, and is claimed here when it is handed
+//! out. Runs of workers on the bus are claimed by the node that reads their assignment; if another node was faster, that
+//! is found when the claim is written, or by the [`audit`](super::audit).
 //!
 //! Claims are by run, channels by job: two runs of one job may be claimed at once, the ended one until this node learns of
 //! its end. The channels of a job are read as long as one of its claims listens. They are added and removed one after the
@@ -13,6 +15,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use convoke_core::jobs::deadline;
@@ -35,11 +38,13 @@ const LISTEN_AFTER: Duration = Duration::from_millis(50);
 const LISTEN_AT_ONCE_FOR: Duration = Duration::from_secs(60);
 /// After this long a claim is written.
 const WRITE_AFTER: Duration = Duration::from_millis(200);
+/// The same while events wait for the store; less if workers are soon declared dead.
+const WRITE_AFTER_BEHIND: Duration = Duration::from_secs(1);
+/// A claim is written within this part of `worker.stale_after`, after which runs without a claim are released.
+const STALE_SHARE: u32 = 8;
 /// How often claims are scanned.
 pub const MAINTAIN_INTERVAL: Duration = Duration::from_millis(50);
 const BATCH_MAX: usize = 1_000;
-/// How long this node remembers that another node has a run whose assignment may still be on its way here.
-const TAKEN_FOR: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 pub struct Claims {
@@ -47,6 +52,8 @@ pub struct Claims {
     released: Notify,
     /// Held while channels are added or removed.
     changing: tokio::sync::Mutex<()>,
+    /// Events that were read wait for the store.
+    is_behind: AtomicBool,
 }
 
 #[derive(Default)]
@@ -59,9 +66,6 @@ struct Inner {
     readers: HashMap<JobId, Vec<ExecutionId>>,
     /// Jobs whose channels are read although no claim needs them any more.
     unneeded: HashSet<JobId>,
-    /// Runs that other nodes' gateways handed out.
-    taken: HashSet<ExecutionId>,
-    taken_since: VecDeque<(Instant, ExecutionId)>,
     heard_channel_at: Option<Instant>,
 }
 
@@ -76,13 +80,11 @@ struct Claim {
 }
 
 impl Claims {
-    /// Claims the events of `runs`, except of those that another node has.
+    /// Claims the events of `runs`.
     pub fn assigned(&self, runs: &[RunRef], now: Instant) {
         let mut inner = self.inner.lock();
         for run in runs {
-            if !inner.taken.contains(&run.execution_id) {
-                inner.enter(run.execution_id, run.job_id, now);
-            }
+            inner.enter(run.execution_id, run.job_id, now);
         }
     }
 
@@ -94,7 +96,7 @@ impl Claims {
             claim.worker = Some(worker.clone());
             claim.by_gateway = true;
             claim.handed_out = Some(now);
-            // It waited on the bus for so long that its claim was written without a worker.
+            // It was claimed without a worker before.
             if std::mem::take(&mut claim.written) {
                 inner.young.push_back((now, run.execution_id));
             }
@@ -118,27 +120,23 @@ impl Claims {
         }
     }
 
-    /// Drops the claims of runs that another node's gateway handed out.
-    pub fn taken_elsewhere(&self, executions: &[ExecutionId], now: Instant) {
-        let mut inner = self.inner.lock();
-        while inner.taken_since.front().is_some_and(|(at, _)| *at + TAKEN_FOR < now) {
-            if let Some((_, execution)) = inner.taken_since.pop_front() {
-                inner.taken.remove(&execution);
-            }
-        }
-        for execution in executions {
-            // A claim that is written, or whose channels are read, takes more steps to drop: the audit does that.
-            if inner.claims.get(execution).is_some_and(|claim| !claim.by_gateway && !claim.written && !claim.listens) {
-                inner.claims.remove(execution);
-            }
-            inner.taken.insert(*execution);
-            inner.taken_since.push_back((now, *execution));
-        }
-    }
-
     /// Records that an entry came by a job's channel.
     pub fn mark_channel_read(&self, now: Instant) {
         self.inner.lock().heard_channel_at = Some(now);
+    }
+
+    /// Records whether events that were read wait for the store.
+    pub fn set_behind(&self, is_behind: bool) {
+        self.is_behind.store(is_behind, Ordering::Relaxed);
+    }
+
+    /// Returns how old a claim is when it is written.
+    fn write_after(&self, stale_after: Duration) -> Duration {
+        if self.is_behind.load(Ordering::Relaxed) {
+            WRITE_AFTER_BEHIND.min(stale_after / STALE_SHARE).max(WRITE_AFTER)
+        } else {
+            WRITE_AFTER
+        }
     }
 
     /// Drops the claim of a run that has ended or belongs to another node.
@@ -311,7 +309,8 @@ pub async fn maintain_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result
     loop {
         let goes_on = run.next().await;
         listen(&node, &node.ownership).await;
-        persist_claims(&node, if goes_on { WRITE_AFTER } else { Duration::ZERO }).await;
+        let write_after = node.ownership.claims.write_after(node.settings.worker.stale_after);
+        persist_claims(&node, if goes_on { write_after } else { Duration::ZERO }).await;
         if !goes_on {
             return Ok(());
         }
@@ -383,5 +382,23 @@ async fn stop_listening(node: &NodeBase, ownership: &Ownership) {
     match ownership.job_channels.remove(&node.channels.of_jobs(&jobs)).await {
         Ok(()) => ownership.claims.removed(&jobs),
         Err(error) => node.outages.failed("job channels", &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_events_wait_for_the_store_claims_are_written_later_but_before_runs_count_as_unclaimed() {
+        let claims = Claims::default();
+        let stale_after = Duration::from_secs(30);
+        assert_eq!(claims.write_after(stale_after), WRITE_AFTER);
+        claims.set_behind(true);
+        assert_eq!(claims.write_after(stale_after), WRITE_AFTER_BEHIND);
+        assert_eq!(claims.write_after(Duration::from_secs(4)), Duration::from_millis(500));
+        assert_eq!(claims.write_after(Duration::from_millis(500)), WRITE_AFTER, "never earlier than usual");
+        claims.set_behind(false);
+        assert_eq!(claims.write_after(stale_after), WRITE_AFTER);
     }
 }

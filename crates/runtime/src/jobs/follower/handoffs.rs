@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use convoke_core::history::HandoffRecord;
 use convoke_core::jobs::Job;
 use convoke_core::jobs::handoff::may_take_unnamed;
 use convoke_core::jobs::wire::{Handoff, HandoffAck, HandoffReason, RunRef, V1};
@@ -55,6 +56,17 @@ async fn take(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
         let new_owner = match answer {
             Reassigned::Done => {
                 taken.push(run);
+                node.history.handoff(HandoffRecord {
+                    at: node.now(),
+                    job_id: run.job_id,
+                    execution_id: run.execution_id,
+                    from_node: from.clone(),
+                    to_node: Some(node.id.clone()),
+                    reason,
+                    case: None,
+                    tries: None,
+                    duration: None,
+                });
                 node.id.clone()
             }
             Reassigned::OwnedBy(Some(owner)) => {

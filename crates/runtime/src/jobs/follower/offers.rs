@@ -9,11 +9,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use convoke_core::Result;
+use convoke_core::history::{DrainRecord, HandoffRecord};
 use convoke_core::jobs::event::{ClusterEvent, HandoffChange};
-use convoke_core::jobs::handoff::{Command, Drain, Event};
+use convoke_core::jobs::handoff::{AckCase, Command, Drain, Event, Outcome};
 use convoke_core::jobs::wire::{HandoffAck, HandoffReason, RunRef};
 use convoke_core::ports::store::{Handover, Reassign, Reassigned};
 use convoke_core::{JobId, NodeId};
+use jiff::Timestamp;
 use metrics::counter;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -34,16 +36,38 @@ const REASSIGN_MAX: usize = 1_000;
 /// Offers `runs` until each is done. Returns true if each found another owner or ended.
 pub async fn offer_runs(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) -> bool {
     if runs.is_empty() {
+        record_empty_drain(node, reason);
         return true;
     }
     let mut acks = Feed::new(node.base.clone(), vec![node.channels.handoff_ack(&node.id)], "handoff");
     // Before the first offer is sent: an acknowledgement must not come too early.
     let _ = tokio::time::timeout(SUBSCRIBE_PATIENCE, acks.next()).await;
-    let mut offers =
-        Offers { node, reason, acks, began: Instant::now(), new_owners: HashMap::new(), orphans: HashSet::new() };
+    let mut offers = Offers {
+        node,
+        reason,
+        acks,
+        began: Instant::now(),
+        began_at: node.now(),
+        total: 0,
+        shown_at: None,
+        new_owners: HashMap::new(),
+        orphans: HashSet::new(),
+    };
     let runs = offers.mark(runs, Handover::Offer).await;
+    offers.total = runs.len() as u64;
     info!(runs = runs.len(), reason = reason.as_str(), "handing runs over");
-    offers.await_owners(runs).await
+    let is_clean = offers.await_owners(runs).await;
+    offers.record_progress(offers.orphans.len(), true);
+    is_clean
+}
+
+/// Records the drain of a node that owns nothing, for display.
+fn record_empty_drain(node: &Node, reason: HandoffReason) {
+    if reason == HandoffReason::Shutdown {
+        let (node_id, at) = (node.id.clone(), node.now());
+        let drain = DrainRecord { node: node_id, began_at: at, at, runs: 0, open: 0, orphans: 0, ended_at: Some(at) };
+        node.history.drain(drain);
+    }
 }
 
 struct Offers<'a> {
@@ -51,6 +75,11 @@ struct Offers<'a> {
     reason: HandoffReason,
     acks: Feed,
     began: Instant,
+    began_at: Timestamp,
+    /// How many runs are handed over.
+    total: u64,
+    /// When the progress was last recorded.
+    shown_at: Option<Instant>,
     new_owners: HashMap<JobId, NodeId>,
     orphans: HashSet<JobId>,
 }
@@ -64,9 +93,13 @@ impl Offers<'_> {
             let released = node.ownership.claims.released();
             tokio::pin!(released);
             released.as_mut().enable();
-            if let Some(clean) = self.carry_out(commands).await {
+            let outcomes = drain.take_outcomes();
+            let exit = self.carry_out(commands).await;
+            outcomes.into_iter().for_each(|outcome| self.record_outcome(outcome));
+            if let Some(clean) = exit {
                 return clean;
             }
+            self.record_progress(drain.open().count(), false);
             // Ended or taken meanwhile.
             let over: Vec<RunRef> = drain.open().filter(|run| !node.ownership.claims.has(&run.execution_id)).collect();
             if !over.is_empty() {
@@ -91,12 +124,49 @@ impl Offers<'_> {
                     Prospects::None => {
                         self.carry_out(commands).await;
                         let left: Vec<RunRef> = drain.open().collect();
+                        for run in &left {
+                            self.record_outcome(Outcome { run: *run, case: AckCase::OthersSilent, tries: 1 });
+                        }
                         self.give_up(left).await;
                         return self.orphans.is_empty();
                     }
                 }
             }
         }
+    }
+
+    /// Records how the handoff of a run went, for display.
+    fn record_outcome(&self, Outcome { run: RunRef { job_id, execution_id }, case, tries }: Outcome) {
+        self.node.history.handoff(HandoffRecord {
+            at: self.node.now(),
+            job_id,
+            execution_id,
+            from_node: self.node.id.clone(),
+            to_node: self.new_owners.get(&job_id).cloned(),
+            reason: self.reason,
+            case: Some(case),
+            tries: Some(tries),
+            duration: Some(self.began.elapsed()),
+        });
+    }
+
+    /// Records how far the drain of a node that shuts down is, at most once a second, and its end.
+    fn record_progress(&mut self, open: usize, is_over: bool) {
+        let is_soon = self.shown_at.is_some_and(|at| at.elapsed() < Duration::from_secs(1));
+        if self.reason != HandoffReason::Shutdown || (is_soon && !is_over) {
+            return;
+        }
+        self.shown_at = Some(Instant::now());
+        let at = self.node.now();
+        self.node.history.drain(DrainRecord {
+            node: self.node.id.clone(),
+            began_at: self.began_at,
+            at,
+            runs: self.total,
+            open: open as u64,
+            orphans: self.orphans.len() as u64,
+            ended_at: is_over.then_some(at),
+        });
     }
 
     fn now(&self) -> Duration {

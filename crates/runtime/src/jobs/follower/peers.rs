@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use convoke_core::election::Moment;
 use convoke_core::jobs::liveness::Liveness;
-use convoke_core::jobs::wire::{CoordinatorHeartbeat, NodeRole, NodeState, Taken};
+use convoke_core::jobs::wire::{CoordinatorHeartbeat, NodeRole, NodeState};
 use convoke_core::ports::Message;
 use convoke_core::ports::store::NodeRecord;
 use convoke_core::{NodeId, Result};
@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::Ownership;
 use crate::jobs::ClusterSettings;
 use crate::jobs::duty::{DutyRun, SubscribedTo};
 use crate::jobs::feed::Received;
@@ -158,7 +157,7 @@ pub async fn prospects(node: &NodeBase, peers: &Peers) -> Prospects {
     if active.any(lives) { Prospects::Good } else { Prospects::Silent }
 }
 
-/// Follows the heartbeats of other nodes, and which runs their gateways handed out. The registry fills gaps.
+/// Follows the heartbeats of other nodes. The registry fills gaps.
 pub async fn receive_peer_heartbeats(node: Arc<Node>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
     let mut feed = run.feed("heartbeats of other nodes");
     while let Some(received) = run.next(&mut feed).await {
@@ -170,15 +169,7 @@ pub async fn receive_peer_heartbeats(node: Arc<Node>, mut run: DutyRun<Subscribe
 }
 
 async fn receive_heartbeats(node: &Node, Message { channel, body }: Message) {
-    let Ownership { claims, peers, .. } = &node.ownership;
-    if channel == node.channels.taken() {
-        match serde_json::from_slice::<Taken>(&body) {
-            Ok(taken) if taken.node_id != node.id => claims.taken_elsewhere(&taken.executions, Instant::now()),
-            Ok(_) => {}
-            Err(error) => telemetry::poison(node, channel, body, &error).await,
-        }
-        return;
-    }
+    let peers = &node.ownership.peers;
     match serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
         Ok(beat) if beat.node_id == node.id => {}
         Ok(beat) => {

@@ -1,22 +1,20 @@
 //! Hands out runs to a worker that polls for them.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
 use convoke_core::jobs::wire::{Dispatch, RunRef};
 use convoke_core::jobs::{Job, Outcome, RunReport, Status};
-use convoke_core::limits::{POLL_JOBS_MAX, TAKE_BYTES_MAX};
+use convoke_core::limits::POLL_JOBS_MAX;
 use convoke_core::ports::store::Recorded;
-use convoke_core::ports::{Consumer, Delivery};
 use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
 use tokio::time::Instant;
 
-use super::reclaim;
+use super::inbox::Taken;
 use super::sessions::Sessions;
 use crate::jobs::node::Node;
-use crate::jobs::{intake, recorder, telemetry};
+use crate::jobs::recorder;
 
 /// A longer wait would outlive proxies; a worker polls again anyway.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -43,138 +41,88 @@ pub async fn poll(node: &Node, poll: Poll) -> Result<Polled> {
         wake.as_mut().enable();
         let turn = node.gateway.sessions.turn(&poll.worker_id, poll.max).ok_or_else(unknown)?;
         let _parked = Parked { sessions: &node.gateway.sessions, worker: &poll.worker_id, max: poll.max };
-        let mut taken = reclaim::take(node, &turn.consumers, poll.max).await;
-        if taken.is_empty() {
-            taken = take(&turn.consumers, 0..turn.consumers.len(), poll.max).await?;
-        }
-        let jobs = hand_out(node, &poll.worker_id, taken).await?;
+        let jobs = hand_out(node, &poll.worker_id, node.gateway.inbox.take(&turn.queues, poll.max)).await?;
         if !jobs.is_empty() || !turn.cancel.is_empty() {
             return Ok(Polled { jobs, cancel: turn.cancel, drain: false });
         }
-        let mut look = Instant::now() + reclaim::interval(node);
-        // Only the wait can be cut short. A read that was begun is finished, or its entries would be hidden from other
-        // workers.
-        let taken = loop {
-            let place = tokio::select! {
+        loop {
+            // The runs that wait here are released.
+            if node.drain.begun.is_cancelled() {
+                return Ok(Polled::default());
+            }
+            // Entered before it takes, so that a run that comes in between wakes it.
+            let waiting = node.gateway.inbox.poll(&turn.queues, poll.max);
+            let taken = node.gateway.inbox.take(&turn.queues, poll.max);
+            if !taken.is_empty() {
+                let jobs = hand_out(node, &poll.worker_id, taken).await?;
+                if !jobs.is_empty() {
+                    return Ok(Polled { jobs, ..Polled::default() });
+                }
+                continue;
+            }
+            tokio::select! {
                 biased;
-                () = &mut wake => break Vec::new(),
-                place = intake::ready(&turn.consumers, poll.max) => place?,
+                () = &mut wake => break,
+                () = waiting.woken() => {}
                 () = tokio::time::sleep_until(deadline) => return Ok(Polled::default()),
                 () = node.drain.begun.cancelled() => return Ok(Polled::default()),
-                () = tokio::time::sleep_until(look) => {
-                    look = Instant::now() + reclaim::interval(node);
-                    match reclaim::take(node, &turn.consumers, poll.max).await {
-                        taken if taken.is_empty() => continue,
-                        taken => break taken,
-                    }
-                }
-            };
-            let order = std::iter::once(place).chain((0..turn.consumers.len()).filter(|other| *other != place));
-            let taken = take(&turn.consumers, order, poll.max).await?;
-            if !taken.is_empty() {
-                break taken;
             }
-        };
-        let jobs = hand_out(node, &poll.worker_id, taken).await?;
-        if !jobs.is_empty() {
-            return Ok(Polled { jobs, ..Polled::default() });
         }
     }
 }
 
-pub type Taken = Vec<(Arc<dyn Consumer>, Vec<Delivery>)>;
-
-/// Reads what the queues hold now, one after the other, until it has `max` runs or the bytes of one read.
-async fn take(consumers: &[Arc<dyn Consumer>], mut order: impl Iterator<Item = usize>, max: usize) -> Result<Taken> {
-    let (mut taken, mut count, mut bytes) = (Taken::new(), 0, 0);
-    while bytes < TAKE_BYTES_MAX {
-        match intake::take_from_first(consumers, order.by_ref(), max - count).await {
-            Ok(Some((place, deliveries))) => {
-                count += deliveries.len();
-                bytes += deliveries.iter().map(|delivery| delivery.body.len()).sum::<usize>();
-                taken.push((consumers[place].clone(), deliveries));
-            }
-            // The runs of the other queues are handed out all the same.
-            Err(error) if taken.is_empty() => return Err(error),
-            Ok(None) | Err(_) => break,
-        }
-    }
-    Ok(taken)
-}
-
-async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken) -> Result<Vec<Assignment>> {
+/// Gives runs to a worker. If it fails, or if the poll is dropped meanwhile, they go back to the inbox.
+async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken<'_>) -> Result<Vec<Assignment>> {
     if taken.is_empty() {
         return Ok(Vec::new());
     }
-    let mut jobs: Vec<Assignment> = Vec::with_capacity(taken.iter().map(|(_, deliveries)| deliveries.len()).sum());
-    let (mut early, mut unreadable, mut again) = (Vec::new(), Vec::new(), HashSet::new());
-    let mut done = Vec::with_capacity(taken.len());
-    for (consumer, deliveries) in taken {
-        let mut ids = Vec::with_capacity(deliveries.len());
-        for delivery in deliveries {
-            match serde_json::from_slice::<Dispatch>(&delivery.body) {
-                Ok(Dispatch { rate_limit, input, job_id, execution_id, .. })
-                    if !node.gateway.pace.admits(&input.queue, rate_limit, node.now()) =>
-                {
-                    early.push(RunRef { job_id, execution_id });
-                }
-                Ok(dispatch) => {
-                    if delivery.deliveries > 1 {
-                        again.insert(dispatch.execution_id);
-                    }
-                    jobs.push(dispatch.into());
-                }
-                Err(error) => unreadable.push((delivery.body, error)),
-            }
-            ids.push(delivery.id);
-        }
-        done.push((consumer, ids));
-    }
+    let now = node.now();
+    let early: Vec<RunRef> = taken
+        .iter()
+        .filter(|(run, _)| !node.gateway.pace.admits(&run.input.queue, run.rate_limit, now))
+        .map(|(run, _)| RunRef { job_id: run.job_id, execution_id: run.execution_id })
+        .collect();
+    let mut dropped: HashSet<ExecutionId> = early.iter().map(|run| run.execution_id).collect();
     release_runs(node, early).await?;
-    let jobs = drop_stale(node, worker, jobs, &again).await?;
-    // Before anything that waits: the leader must not count these slots as free.
+    let stale = stale(node, worker, taken.iter().filter(|(run, _)| !dropped.contains(&run.execution_id))).await?;
+    dropped.extend(stale);
+    // Before they leave the inbox: the leader must not count these slots as free.
     let now = Instant::now();
-    let runs: Vec<RunRef> =
-        jobs.iter().map(|job| RunRef { job_id: job.job_id, execution_id: job.execution_id }).collect();
-    let known = node.gateway.sessions.hand_out(worker, &runs, now);
-    if known {
-        node.gateway.hints.taken(runs.iter().map(|run| run.execution_id));
-        node.ownership.claims.handed_out(worker, runs, now);
-        node.gateway.hints.slots(worker);
-    } else {
-        release_runs(node, runs).await?;
+    let kept = taken.iter().map(|(run, _)| RunRef { job_id: run.job_id, execution_id: run.execution_id });
+    let kept: Vec<RunRef> = kept.filter(|run| !dropped.contains(&run.execution_id)).collect();
+    if !node.gateway.sessions.hand_out(worker, &kept, now) {
+        return Err(Error::not_found("worker", worker));
     }
-    for (consumer, ids) in done {
-        // From here on the run is the worker's: if the response is lost, its heartbeats will not list it. An entry that
-        // could not be acknowledged comes again, and is dropped then because the run has a worker.
-        if let Err(error) = consumer.ack(&ids).await {
-            node.outages.failed("acknowledging dispatched runs", &error);
-        }
-    }
-    for (body, error) in unreadable {
-        telemetry::poison(node, "job.dispatch".into(), body, &error).await;
-    }
-    if known { Ok(jobs) } else { Err(Error::not_found("worker", worker)) }
+    node.ownership.claims.handed_out(worker, kept, now);
+    let jobs = taken.hand_out().into_iter().filter(|run| !dropped.contains(&run.execution_id)).map(Assignment::from);
+    let jobs = jobs.collect();
+    node.gateway.hints.slots(worker);
+    // From here on the runs are the worker's: if the response is lost, its heartbeats will not list them.
+    Ok(jobs)
 }
 
-/// Claims runs in the store that lay on the bus for a while, because they may have been cancelled or released
-/// meanwhile, and drops those that the store rejects. The same for a run that was delivered `again`. A run that comes
-/// fresh from the leader is not checked.
-async fn drop_stale(
+/// Claims runs in the store that waited for a while, because they may have been cancelled or released meanwhile, and
+/// returns those that the store rejects. The same for doubtful ones. A run that comes fresh from the leader is not
+/// checked.
+async fn stale(
     node: &Node,
     worker: &WorkerId,
-    mut jobs: Vec<Assignment>,
-    again: &HashSet<ExecutionId>,
-) -> Result<Vec<Assignment>> {
+    runs: impl Iterator<Item = (&Dispatch, bool)>,
+) -> Result<HashSet<ExecutionId>> {
     let fresh_since = node.now() - FRESH_FOR;
-    let over = node.gateway.sessions.over(jobs.iter().map(|job| job.execution_id));
     let is_fresh = |run: ExecutionId| run.minted_at().is_some_and(|at| at >= fresh_since);
-    let is_old = |run| !is_fresh(run) || over.contains(&run) || again.contains(&run);
-    let old: Vec<&Assignment> = jobs.iter().filter(|job| is_old(job.execution_id)).collect();
+    let runs: Vec<(RunRef, bool)> = runs
+        .map(|(run, is_doubtful)| (RunRef { job_id: run.job_id, execution_id: run.execution_id }, is_doubtful))
+        .collect();
+    let over = node.gateway.sessions.over(runs.iter().map(|(run, _)| run.execution_id));
+    let is_old = |(run, is_doubtful): &(RunRef, bool)| {
+        *is_doubtful || !is_fresh(run.execution_id) || over.contains(&run.execution_id)
+    };
+    let old: Vec<RunRef> = runs.into_iter().filter(is_old).map(|(run, _)| run).collect();
     if old.is_empty() {
-        return Ok(jobs);
+        return Ok(HashSet::new());
     }
-    let ids: Vec<JobId> = old.iter().map(|job| job.job_id).collect();
+    let ids: Vec<JobId> = old.iter().map(|run| run.job_id).collect();
     let stored = node.store().get(&ids).await?;
     let is_free = |job: &Job, execution| {
         job.execution_id == Some(execution)
@@ -195,16 +143,15 @@ async fn drop_stale(
     let recorded = recorder::record(node, claims.collect()).await?;
     let refused = free.iter().zip(recorded).filter(|(_, recorded)| !matches!(recorded, Recorded::Applied(_)));
     stale.extend(refused.map(|((run, _), _)| run.execution_id));
-    jobs.retain(|job| !stale.contains(&job.execution_id));
-    Ok(jobs)
+    Ok(stale)
 }
 
-/// Releases unfinished runs of a worker that is gone: they run again at once, and no attempt is counted.
+/// Releases runs that no worker of this node will finish: they run again at once, and no attempt is counted.
 pub async fn release_runs(node: &Node, runs: impl IntoIterator<Item = RunRef>) -> Result<()> {
     let now = node.now();
     let back = runs.into_iter();
     let back =
-        back.map(|run| RunReport::of(run.job_id, run.execution_id).ended(now, Outcome::Released, rand::random()));
+        back.map(|run| RunReport::of(run.job_id, run.execution_id).ended(now, Outcome::Released, node.fraction()));
     recorder::record(node, back.collect()).await.map(|_| ())
 }
 

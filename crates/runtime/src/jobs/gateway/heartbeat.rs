@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use convoke_core::jobs::RunReport;
 use convoke_core::jobs::deadline;
 use convoke_core::jobs::link::{Heartbeat, HeartbeatReply};
+use convoke_core::jobs::unlisted::{lost_reports, unlisted_error};
 use convoke_core::jobs::wire::RunRef;
-use convoke_core::jobs::{Outcome, RunReport};
-use convoke_core::limits::WORKER_CONCURRENCY_MAX;
 use convoke_core::ports::store::{InFlightFilter, Recorded};
-use convoke_core::{Error, ExecutionId, Invalid, JobId, Result, WorkerId};
+use convoke_core::{Error, ExecutionId, JobId, Result, WorkerId};
 use tracing::info;
 
 use super::link::runs_of;
@@ -17,9 +17,7 @@ use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
 
 pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<HeartbeatReply> {
-    if beat.running.len() > WORKER_CONCURRENCY_MAX as usize {
-        return Err(Invalid::new("running", format!("expected at most {WORKER_CONCURRENCY_MAX} entries")).into());
-    }
+    beat.check()?;
     super::link::ensure_known(node, &beat.worker_id).await?;
     let unknown = || Error::not_found("worker", &beat.worker_id);
     let compared = node.gateway.sessions.compare(&beat, node.settings.worker.stale_after / 2).ok_or_else(unknown)?;
@@ -44,15 +42,8 @@ pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<HeartbeatReply> {
 
 async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
     info!(%worker, runs = runs.len(), "worker lost runs that it was given");
-    let now = node.now();
-    let lost =
-        || Outcome::Lost { error: format!("worker {worker} lost the run: two of its heartbeats did not list it") };
-    let reports = runs.into_iter().map(|run| {
-        let mut report = RunReport::of(run.job_id, run.execution_id).ended(now, lost(), rand::random());
-        report.worker = Some(worker.clone());
-        report
-    });
-    recorder::record(node, reports.collect()).await.map(|_| ())
+    let reports = lost_reports(worker, runs, &unlisted_error(worker), node.now(), || node.fraction());
+    recorder::record(node, reports).await.map(|_| ())
 }
 
 /// Enters runs that a worker has by the store and does not list: another node handed them out, or this one before it

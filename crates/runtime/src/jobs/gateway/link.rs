@@ -1,8 +1,6 @@
 //! The five calls of a worker.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
@@ -10,31 +8,24 @@ use convoke_core::jobs::link::{
     Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
 };
 use convoke_core::jobs::wire::{RunRef, WorkerState};
-use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
-use convoke_core::ports::Consumer;
 use convoke_core::ports::store::{InFlightFilter, WorkerRecord};
-use convoke_core::{Error, Invalid, QueueName, Result, WorkerId};
-use futures_util::future::join_all;
-use uuid::Uuid;
+use convoke_core::{Error, Result, WorkerId};
 
 use super::handout::release_runs;
 use super::sessions::expect_stored;
 use crate::jobs::coordinator::Coordinator;
-use crate::jobs::node::{Node, NodeBase, WORKERS};
+use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::views::in_flight;
-
-/// How long a stopping node tries to leave its queues.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[async_trait]
 impl WorkerLink for Coordinator {
     async fn register(&self, worker: Register) -> Result<Registered> {
         let node = self.node();
-        check(&worker)?;
+        worker.check()?;
         node.ensure_accepting()?;
         let worker_id = match worker.worker_id {
             Some(id) => id,
-            None => WorkerId::new(Uuid::now_v7().to_string())?,
+            None => WorkerId::new(node.ports.chance.id(node.now()).to_string())?,
         };
         let now = node.now();
         let record = WorkerRecord {
@@ -50,8 +41,7 @@ impl WorkerLink for Coordinator {
         };
         node.store().record_worker_heartbeats(std::slice::from_ref(&record)).await?;
         node.views.cache.worker_changed(&worker_id);
-        let consumers = consumers(node, &record).await?;
-        node.gateway.sessions.enter(record, consumers);
+        node.gateway.sessions.enter(record);
         expect_stored(node, &worker_id).await?;
         node.gateway.hints.slots(&worker_id);
         node.publish_event(ClusterEvent::Worker { change: WorkerChange::Joined, worker_id: worker_id.clone() });
@@ -84,7 +74,7 @@ impl WorkerLink for Coordinator {
 
 async fn leave(node: &Node, worker: &WorkerId) -> Result<()> {
     // The runs that the session has, and those handed out before this node was restarted or by another.
-    let mut runs: HashSet<RunRef> = runs_of(node, worker).await?.into_iter().collect();
+    let mut runs: BTreeSet<RunRef> = runs_of(node, worker).await?.into_iter().collect();
     if let Some((own, last)) = node.gateway.sessions.leave(worker, node.now()) {
         runs.extend(own);
         node.gateway.hints.gone(last);
@@ -110,65 +100,11 @@ pub async fn ensure_known(node: &Node, worker: &WorkerId) -> Result<()> {
         let bars = node.gateway.sessions.bars(worker).ok_or_else(unknown)?;
         let found = node.store().worker(worker).await?;
         let record = found.filter(|record| record.state != WorkerState::Gone).ok_or_else(unknown)?;
-        let consumers = consumers(node, &record).await?;
         // If a worker has left meanwhile, it may have been this one: the store is read again.
-        if node.gateway.sessions.enter_again(WorkerRecord { via: Some(node.id.clone()), ..record }, consumers, bars) {
+        if node.gateway.sessions.enter_again(WorkerRecord { via: Some(node.id.clone()), ..record }, bars) {
             expect_stored(node, worker).await?;
             node.gateway.hints.slots(worker);
         }
-    }
-    Ok(())
-}
-
-async fn consumers(node: &Node, record: &WorkerRecord) -> Result<Vec<Arc<dyn Consumer>>> {
-    let mut consumers = Vec::with_capacity(record.queues.len());
-    for queue in &record.queues {
-        consumers.push(consumer(node, queue).await?);
-    }
-    Ok(consumers)
-}
-
-/// One consumer per queue serves all workers of this node.
-async fn consumer(node: &Node, queue: &QueueName) -> Result<Arc<dyn Consumer>> {
-    match node.gateway.sessions.consumer(queue) {
-        Some(consumer) => Ok(consumer),
-        None => Ok(node.bus().consumer(&node.channels.dispatch(queue), WORKERS, node.id.as_str()).await?.into()),
-    }
-}
-
-/// Leaves the queues of all workers of this node, which stops: entries that it received and did not hand out can be
-/// taken over at once, and its names are gone from the groups. If the bus is unavailable, other nodes do it later.
-pub async fn leave_queues(node: &Node) {
-    let consumers = node.gateway.sessions.take_consumers();
-    let leaving = join_all(consumers.iter().map(|consumer| consumer.leave()));
-    match tokio::time::timeout(LEAVE_PATIENCE, leaving).await {
-        Ok(left) => {
-            if let Some(error) = left.into_iter().find_map(Result::err) {
-                tracing::debug!(%error, "leaving a queue failed");
-            }
-        }
-        Err(_) => tracing::debug!("leaving the queues took too long"),
-    }
-}
-
-fn check(worker: &Register) -> Result<(), Invalid> {
-    if worker.queues.is_empty() || worker.queues.len() > WORKER_QUEUES_MAX {
-        let message = format!("expected 1 to {WORKER_QUEUES_MAX} queues, got {}", worker.queues.len());
-        return Err(Invalid::new("queues", message));
-    }
-    let mut seen = HashSet::new();
-    if let Some(twice) = worker.queues.iter().find(|queue| !seen.insert(*queue)) {
-        return Err(Invalid::unprocessable(
-            "queues",
-            format!("expected each queue once, got {:?} twice", twice.as_str()),
-        ));
-    }
-    if worker.concurrency == 0 || worker.concurrency > WORKER_CONCURRENCY_MAX {
-        let message = format!("expected 1 to {WORKER_CONCURRENCY_MAX}, got {}", worker.concurrency);
-        return Err(Invalid::new("concurrency", message));
-    }
-    if worker.name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
-        return Err(Invalid::new("name", format!("expected at most {NAME_BYTES_MAX} bytes")));
     }
     Ok(())
 }

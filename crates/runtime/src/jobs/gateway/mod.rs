@@ -8,16 +8,20 @@
 mod cancellations;
 mod handout;
 mod heartbeat;
+mod inbox;
 mod link;
 mod pace;
-mod reclaim;
+mod receive;
 mod report;
 mod sessions;
 
 pub use cancellations::receive_cancellations;
-pub use link::{leave_queues, runs_of};
+pub use handout::release_runs;
+pub use link::{ensure_known, runs_of};
+pub use receive::{receive_runs, release_waiting};
 pub use sessions::watch_sessions;
 
+use self::inbox::Inbox;
 use self::pace::Pace;
 use self::sessions::Sessions;
 use super::hints::Hints;
@@ -27,6 +31,7 @@ use super::waiting::Waiters;
 /// The state of the workers and clients that are connected to this node.
 pub struct Gateway {
     pub sessions: Sessions,
+    pub inbox: Inbox,
     pub pace: Pace,
     pub hints: Hints,
     pub waiters: Waiters,
@@ -36,6 +41,7 @@ impl Gateway {
     pub fn new(base: &NodeBase) -> Self {
         Gateway {
             sessions: Sessions::default(),
+            inbox: Inbox::default(),
             pace: Pace::new(base.settings.rate_limit.global),
             hints: Hints::default(),
             waiters: Waiters::default(),

@@ -2,13 +2,13 @@
 
 mod unnamed;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::jobs::link::Heartbeat;
-use convoke_core::jobs::wire::{RunRef, WorkerHeartbeat, WorkerState};
-use convoke_core::ports::Consumer;
+use convoke_core::jobs::unlisted::Unlisted;
+use convoke_core::jobs::wire::{InboxReport, RunRef, WorkerHeartbeat, WorkerState};
 use convoke_core::ports::store::WorkerRecord;
 use convoke_core::{ExecutionId, JobId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
@@ -19,11 +19,13 @@ use tracing::debug;
 
 pub use unnamed::expect_stored;
 
-use super::reclaim::Reclaims;
 use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::follower;
 use crate::jobs::node::Node;
 use crate::jobs::over::Over;
+
+/// Upper bound of the runs that a worker is sent beside those that it executes.
+const PREFETCH_MAX: usize = 1_000;
 
 #[derive(Default)]
 pub struct Sessions {
@@ -33,15 +35,12 @@ pub struct Sessions {
     pub registry: tokio::sync::Mutex<()>,
     /// Held while runs are searched by their execution ids alone.
     pub adoption: tokio::sync::Mutex<()>,
-    pub reclaims: Reclaims,
 }
 
 #[derive(Default)]
 struct Inner {
-    workers: HashMap<WorkerId, Session>,
+    workers: BTreeMap<WorkerId, Session>,
     runs: HashMap<ExecutionId, Run>,
-    /// The consumer that the sessions of a queue share.
-    consumers: HashMap<QueueName, Weak<dyn Consumer>>,
     /// Workers that leave or are being declared dead: until that is done they must not be restored from the store.
     barred: HashSet<WorkerId>,
     /// How often a bar was added or removed. A record of a worker that was read before that may be out of date.
@@ -52,17 +51,17 @@ struct Inner {
 
 pub struct Session {
     pub record: WorkerRecord,
-    /// One for each queue, in the worker's order.
-    pub consumers: Vec<Arc<dyn Consumer>>,
     /// Wakes a waiting poll that has a notice for the worker.
     pub wake: Arc<Notify>,
-    runs: HashSet<ExecutionId>,
-    cancel: HashSet<ExecutionId>,
+    runs: BTreeSet<ExecutionId>,
+    cancel: BTreeSet<ExecutionId>,
     seen: Instant,
     /// Polls that wait.
     parked: usize,
     /// How many runs they ask for together.
     asked: usize,
+    /// How many runs it wants to have beside those that it executes, by its last poll.
+    prefetch: u32,
     /// When its polls last asked for as many runs as it has slots: then it had no run.
     idle_at: Option<Instant>,
     /// How often it registered with this node, and when it did last.
@@ -71,6 +70,8 @@ pub struct Session {
     beaten: Option<Instant>,
     /// A heartbeat was compared with the store.
     compared: bool,
+    /// Runs that its last heartbeat did not list.
+    unlisted: Unlisted,
     /// When its list was last compared with the store.
     looked: Option<Instant>,
     /// Its last sign of life is not in the store yet.
@@ -82,7 +83,6 @@ struct Run {
     job: JobId,
     worker: WorkerId,
     handed_out: Instant,
-    missing: u8,
     /// When it was handed out, or last listed by a heartbeat or a report; and in which of its worker's registrations.
     named: Instant,
     registration: u64,
@@ -90,61 +90,54 @@ struct Run {
 
 /// The state that a poll needs to wait for work.
 pub struct Turn {
-    pub consumers: Vec<Arc<dyn Consumer>>,
+    pub queues: Vec<QueueName>,
     pub cancel: Vec<ExecutionId>,
 }
 
 impl Sessions {
     /// Adds a worker, or changes its offer; its runs stay.
-    pub fn enter(&self, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) {
+    pub fn enter(&self, record: WorkerRecord) {
         let mut inner = self.inner.lock();
-        let session = Self::admit(&mut inner, record, consumers);
+        let session = Self::admit(&mut inner, record);
         session.registrations += 1;
         session.registered = Instant::now();
     }
 
     /// Adds a worker as the store had it when there were this many `bars`. Returns false, and adds nothing, if a worker
     /// has left since.
-    pub fn enter_again(&self, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>, bars: u64) -> bool {
+    pub fn enter_again(&self, record: WorkerRecord, bars: u64) -> bool {
         let mut inner = self.inner.lock();
         let is_current = inner.bars == bars;
         if is_current {
-            Self::admit(&mut inner, record, consumers);
+            Self::admit(&mut inner, record);
         }
         is_current
     }
 
-    fn admit(inner: &mut Inner, record: WorkerRecord, consumers: Vec<Arc<dyn Consumer>>) -> &mut Session {
+    fn admit(inner: &mut Inner, record: WorkerRecord) -> &mut Session {
         let now = Instant::now();
-        for (queue, consumer) in record.queues.iter().zip(&consumers) {
-            inner.consumers.insert(queue.clone(), Arc::downgrade(consumer));
-        }
         let session = inner.workers.entry(record.worker_id.clone()).or_insert_with(|| Session {
             record: record.clone(),
-            consumers: Vec::new(),
             wake: Arc::default(),
-            runs: HashSet::new(),
-            cancel: HashSet::new(),
+            runs: BTreeSet::new(),
+            cancel: BTreeSet::new(),
             seen: now,
             parked: 0,
             asked: 0,
+            prefetch: 0,
             idle_at: None,
             registrations: 0,
             registered: now,
             beaten: None,
             compared: false,
+            unlisted: Unlisted::default(),
             looked: None,
             unwritten: false,
             rotation: 0,
         });
-        (session.record, session.consumers, session.seen) = (record, consumers, now);
+        (session.record, session.seen) = (record, now);
         session.wake.notify_waiters();
         session
-    }
-
-    /// Returns a consumer that another session has for the same queue.
-    pub fn consumer(&self, queue: &QueueName) -> Option<Arc<dyn Consumer>> {
-        self.inner.lock().consumers.get(queue)?.upgrade()
     }
 
     pub fn contains(&self, worker: &WorkerId) -> bool {
@@ -161,7 +154,7 @@ impl Sessions {
         self.inner.lock().workers.get(worker).map(|session| session.wake.clone())
     }
 
-    /// Begins a poll: returns the consumers that it may read, the next queue first each time, and the notices for the
+    /// Begins a poll: returns the queues that it may take runs of, another one first each time, and the notices for the
     /// worker.
     pub fn turn(&self, worker: &WorkerId, max: usize) -> Option<Turn> {
         let mut inner = self.inner.lock();
@@ -170,25 +163,37 @@ impl Sessions {
         session.parked += 1;
         session.asked += max;
         session.idle_at = session.idle_since().or(session.idle_at);
-        let mut consumers = session.consumers.clone();
-        if !consumers.is_empty() {
-            let start = session.rotation % consumers.len();
-            consumers.rotate_left(start);
+        if max > 0 {
+            let held = session.runs.len() + max;
+            let prefetch = held.saturating_sub(session.record.concurrency as usize).min(PREFETCH_MAX);
+            session.prefetch = prefetch as u32;
+        }
+        let mut queues = session.record.queues.clone();
+        if !queues.is_empty() {
+            let start = session.rotation % queues.len();
+            queues.rotate_left(start);
             session.rotation = session.rotation.wrapping_add(1);
         }
-        Some(Turn { consumers, cancel: session.cancel.drain().collect() })
+        Some(Turn { queues, cancel: std::mem::take(&mut session.cancel).into_iter().collect() })
     }
 
-    /// Returns all consumers, and forgets them: no worker is served any more.
-    pub fn take_consumers(&self) -> Vec<Arc<dyn Consumer>> {
-        let mut inner = self.inner.lock();
-        let mut all: Vec<Arc<dyn Consumer>> = Vec::new();
-        for consumer in inner.workers.values_mut().flat_map(|session| std::mem::take(&mut session.consumers)) {
-            if !all.iter().any(|known| Arc::ptr_eq(known, &consumer)) {
-                all.push(consumer);
-            }
+    /// Returns which of these queues no worker of this node serves.
+    pub fn unserved(&self, mut queues: BTreeSet<QueueName>) -> BTreeSet<QueueName> {
+        let inner = self.inner.lock();
+        for session in inner.workers.values().filter(|session| session.record.state == WorkerState::Active) {
+            session.record.queues.iter().for_each(|queue| {
+                queues.remove(queue);
+            });
         }
-        all
+        queues
+    }
+
+    /// Returns a worker that serves one of these queues.
+    pub fn server_of(&self, queues: &BTreeSet<QueueName>) -> Option<WorkerId> {
+        let inner = self.inner.lock();
+        let mut workers = inner.workers.iter();
+        let server = workers.find(|(_, session)| session.record.queues.iter().any(|queue| queues.contains(queue)));
+        server.map(|(worker, _)| worker.clone())
     }
 
     /// Ends a poll that has returned or was dropped.
@@ -212,7 +217,7 @@ impl Sessions {
         let Some(registration) = workers.get(worker).map(|session| session.registrations) else { return false };
         for run in runs {
             let (worker, handed_out) = (worker.clone(), now);
-            let entry = Run { job: run.job_id, worker, handed_out, missing: 0, named: now, registration };
+            let entry = Run { job: run.job_id, worker, handed_out, named: now, registration };
             let before = all.insert(run.execution_id, entry);
             if let Some(holder) = before.and_then(|before| workers.get_mut(&before.worker)) {
                 holder.runs.remove(&run.execution_id);
@@ -228,7 +233,7 @@ impl Sessions {
     pub fn forget<'a>(&self, executions: impl Iterator<Item = &'a ExecutionId>) -> Vec<WorkerId> {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, .. } = &mut *inner;
-        let mut freed: HashSet<WorkerId> = HashSet::new();
+        let mut freed: BTreeSet<WorkerId> = BTreeSet::new();
         for execution in executions {
             let Some(run) = runs.remove(execution) else { continue };
             if let Some(session) = workers.get_mut(&run.worker) {
@@ -266,35 +271,31 @@ impl Sessions {
         session.see();
         session.record.state = if beat.draining { WorkerState::Draining } else { WorkerState::Active };
         let listed: HashSet<&ExecutionId> = beat.running.iter().collect();
-        let mut lost = Vec::new();
+        // Runs that were handed out since the previous heartbeat may still be on their way to the worker.
+        let mut expected = Vec::new();
         for execution in &session.runs {
             let Some(run) = runs.get_mut(execution) else { continue };
             if listed.contains(execution) {
-                (run.missing, run.named, run.registration) = (0, Instant::now(), session.registrations);
+                (run.named, run.registration) = (Instant::now(), session.registrations);
             } else if before.is_some_and(|before| run.handed_out < before) {
-                // Runs that were handed out since the previous heartbeat may still be on their way to the worker.
-                run.missing += 1;
-                if run.missing >= 2 {
-                    lost.push(RunRef { job_id: run.job, execution_id: *execution });
-                }
+                expected.push(RunRef { job_id: run.job, execution_id: *execution });
             }
         }
+        let lost = session.unlisted.compare(expected, |execution| listed.contains(execution));
         let unknown = beat.running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
         // The store may have runs that another node handed out and the worker never received.
         let look = session.looked.is_none_or(|at| at.elapsed() >= look_after);
         if look {
             session.looked = Some(Instant::now());
         }
-        Some(Comparison { lost, unknown, cancel: session.cancel.drain().collect(), look })
+        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel).into_iter().collect(), look })
     }
 
     /// Ends a session. Returns its runs and its last message to the leader.
     pub fn leave(&self, worker: &WorkerId, at: Timestamp) -> Option<(Vec<RunRef>, WorkerHeartbeat)> {
         let mut inner = self.inner.lock();
-        let mut session = inner.workers.remove(worker)?;
+        let session = inner.workers.remove(worker)?;
         session.wake.notify_waiters();
-        drop(std::mem::take(&mut session.consumers));
-        inner.consumers.retain(|_, consumer| consumer.strong_count() > 0);
         let runs = session.runs.iter().filter_map(|execution| {
             let run = inner.runs.remove(execution)?;
             Some(RunRef { job_id: run.job, execution_id: *execution })
@@ -317,6 +318,7 @@ impl Sessions {
         (!inner.barred.contains(worker)).then_some(inner.bars)
     }
 
+    /// Returns the heartbeat of a worker. The caller adds the state of the inbox.
     pub fn heartbeat(&self, worker: &WorkerId, at: Timestamp) -> Option<WorkerHeartbeat> {
         let inner = self.inner.lock();
         inner.workers.get(worker).map(|session| session.heartbeat(session.record.state, at))
@@ -440,18 +442,23 @@ impl Session {
             concurrency: Some(self.record.concurrency),
             via: self.record.via.clone(),
             executions: None,
+            inbox: Some(InboxReport { prefetch: self.prefetch, ..InboxReport::default() }),
         }
     }
 }
 
 /// Writes signs of life to the store, and publishes the free slots of each worker to the leader.
 pub async fn watch_sessions(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
+    let mut unserved = BTreeSet::new();
     while run.next().await {
         if let Err(error) = forget_moved_workers(&node).await {
             run.failed("silent workers", &error);
         }
         if let Err(error) = unnamed::lose_unnamed(&node).await {
             run.failed("lost runs", &error);
+        }
+        if let Err(error) = super::receive::release_unserved(&node, &mut unserved).await {
+            run.failed("runs without a worker", &error);
         }
         let writing = node.gateway.sessions.registry.lock().await;
         let records = node.gateway.sessions.unwritten(node.now());

@@ -17,9 +17,8 @@ use std::time::Duration;
 
 use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
 use convoke_core::jobs::readers::BUSY_SILENCE;
+use convoke_core::jobs::unlisted::{Unlisted, lost_reports, unlisted_error};
 use convoke_core::jobs::wire::{self, Ready, RunRef, V1, WorkerHeartbeat, WorkerState};
-use convoke_core::jobs::{Outcome, RunReport};
-use convoke_core::limits::{NAME_BYTES_MAX, WORKER_CONCURRENCY_MAX, WORKER_QUEUES_MAX};
 use convoke_core::ports::store::{InFlightFilter, WorkerRecord};
 use convoke_core::{ExecutionId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
@@ -31,11 +30,9 @@ use tracing::info;
 use super::LeaderState;
 use super::group_readers::is_reader;
 use super::unread::Unread;
-use crate::election::Term;
 use crate::jobs::duty::{DutyRun, SubscribedTo};
 use crate::jobs::feed::{Feed, Received};
 use crate::jobs::gateway::runs_of;
-use crate::jobs::node::Node;
 use crate::jobs::views::in_flight;
 use crate::jobs::{recorder, telemetry};
 
@@ -76,7 +73,7 @@ impl ReceivedHeartbeats {
             named: HashSet::new(),
             has_named: false,
             to_compare: false,
-            missing: HashSet::new(),
+            unlisted: Unlisted::default(),
         })
     }
 }
@@ -104,7 +101,7 @@ struct Known {
     /// It has sent a list since the last comparison with the store.
     to_compare: bool,
     /// Runs that it had by the store and that its last list did not name.
-    missing: HashSet<ExecutionId>,
+    unlisted: Unlisted,
 }
 
 impl BusWorkers {
@@ -282,9 +279,8 @@ impl BusWorkers {
     fn compare(&self, worker: &WorkerId, stored: Vec<RunRef>) -> Vec<RunRef> {
         let mut received = self.received.lock();
         let Some(known) = received.workers.get_mut(worker) else { return Vec::new() };
-        let missing: Vec<RunRef> = stored.into_iter().filter(|run| !known.named.contains(&run.execution_id)).collect();
-        let before = std::mem::replace(&mut known.missing, missing.iter().map(|run| run.execution_id).collect());
-        missing.into_iter().filter(|run| before.contains(&run.execution_id)).collect()
+        let Known { named, unlisted, .. } = known;
+        unlisted.compare(stored, |execution| named.contains(execution))
     }
 }
 
@@ -321,14 +317,6 @@ fn record(beat: &WorkerHeartbeat, registered_at: Timestamp, now: Timestamp) -> W
         last_heartbeat_at: now,
         via: None,
     }
-}
-
-fn is_plausible(beat: &WorkerHeartbeat) -> bool {
-    let most = WORKER_CONCURRENCY_MAX as usize;
-    beat.queues.len() <= WORKER_QUEUES_MAX
-        && beat.slots() <= WORKER_CONCURRENCY_MAX
-        && beat.name.as_ref().is_none_or(|name| name.len() <= NAME_BYTES_MAX)
-        && beat.executions.as_ref().is_none_or(|executions| executions.len() <= most)
 }
 
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
@@ -368,8 +356,10 @@ async fn listen(leader: &LeaderState, mut feed: Feed) {
         }
         // A message that cannot be read is set aside by the dispatcher, which receives it too.
         let Ok(beat) = serde_json::from_slice::<WorkerHeartbeat>(&message.body) else { continue };
-        if beat.via.is_none() && !is_plausible(&beat) {
-            telemetry::log_rejection(node, "worker.heartbeat", beat.worker_id.as_str(), "values out of range");
+        if beat.via.is_none()
+            && let Err(invalid) = beat.check()
+        {
+            telemetry::log_rejection(node, "worker.heartbeat", beat.worker_id.as_str(), &invalid.to_string());
             continue;
         }
         if beat.via.is_none() && beat.state == WorkerState::Gone {
@@ -447,21 +437,11 @@ async fn compare(leader: &LeaderState, unread: &mut Unread) -> Result<()> {
         lost.retain(|run| !unread.contains(&run.execution_id));
         if !lost.is_empty() {
             info!(%worker, runs = lost.len(), "worker lost runs that it was given");
-            let error = format!("worker {worker} lost the run: two of its heartbeats did not list it");
-            lose(node, term, &worker, lost, &error).await?;
+            let reports = lost_reports(&worker, lost, &unlisted_error(&worker), node.now(), || node.fraction());
+            recorder::end_as_leader(node, term.fence(), reports).await?;
         }
     }
     Ok(())
-}
-
-async fn lose(node: &Node, term: &Term, worker: &WorkerId, runs: Vec<RunRef>, error: &str) -> Result<()> {
-    let now = node.now();
-    let reports = runs.into_iter().map(|run| {
-        let outcome = Outcome::Lost { error: error.to_owned() };
-        let report = RunReport::of(run.job_id, run.execution_id).ended(now, outcome, rand::random());
-        RunReport { worker: Some(worker.clone()), ..report }
-    });
-    recorder::end_as_leader(node, term.fence(), reports.collect()).await.map(|_| ())
 }
 
 /// Returns the runs that a dead worker may have taken without a report: runs of its queues that no node claims, that no

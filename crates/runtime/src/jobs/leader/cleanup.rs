@@ -5,15 +5,20 @@
 //! channels of those are closed up to these ends. Entries of a later run come after them, and stay. A leader that dies
 //! between the write and the close leaves stray channels.
 //!
+//! The owner of a run removes the channels of a job that ended for good after the commit, so that there is mostly
+//! nothing to close: such jobs are marked many at a time.
+//!
 //! A worker that was cut off may report long after that, and open the channel again. A walk over the bus finds such
 //! strays now and then; it also finds entries that workers have acknowledged and not deleted, and the channels of
 //! queues whose workers have gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use convoke_core::jobs::Job;
+use convoke_core::ports::QueueEnd;
 use convoke_core::{JobId, Result};
+use jiff::Timestamp;
 use tracing::debug;
 
 use super::LeaderState;
@@ -22,6 +27,8 @@ use crate::election::Term;
 use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::node::NodeBase;
 
+/// How many jobs are marked by one write. Those with open channels are limited by `channels.batch_size` as well.
+const MARKED_MAX: usize = 2_000;
 /// The number of scans for finished jobs between two walks over the bus.
 const WALK_EVERY: u32 = 6;
 
@@ -43,18 +50,40 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()
 /// Repeats until nothing is due: one batch per scan could not keep up.
 async fn clean(node: &NodeBase, term: &Term) -> Result<()> {
     let before = node.now() - node.settings.channels.cleanup_delay;
-    let batch_size = node.settings.channels.batch_size;
     while !term.is_over() {
-        let jobs = node.store().uncleaned(before, batch_size).await?;
+        let jobs = node.store().uncleaned(before, MARKED_MAX).await?;
         if jobs.is_empty() {
             return Ok(());
         }
         let ends = node.bus().ends(&node.channels.of_jobs(&jobs)).await?;
-        let marked = node.store().mark_cleaned(term.fence(), before, &jobs).await?;
-        node.close_channels(ends, &marked).await?;
-        if jobs.len() < batch_size {
+        mark_and_close(node, term, before, &jobs, ends).await?;
+        if jobs.len() < MARKED_MAX {
             return Ok(());
         }
+    }
+    Ok(())
+}
+
+/// Marks these jobs as cleaned: those whose owner has removed their channels by one write, the others in batches, each
+/// of which is closed.
+async fn mark_and_close(
+    node: &NodeBase,
+    term: &Term,
+    before: Timestamp,
+    jobs: &[JobId],
+    ends: Vec<QueueEnd>,
+) -> Result<()> {
+    let open: HashSet<JobId> = ends.iter().filter_map(|end| Some(node.channels.job_of(&end.queue)?.0)).collect();
+    let (open, removed): (Vec<JobId>, Vec<JobId>) = jobs.iter().partition(|job| open.contains(job));
+    if !removed.is_empty() {
+        node.store().mark_cleaned(term.fence(), before, &removed).await?;
+    }
+    for jobs in open.chunks(node.settings.channels.batch_size) {
+        if term.is_over() {
+            return Ok(());
+        }
+        let marked = node.store().mark_cleaned(term.fence(), before, jobs).await?;
+        node.close_channels(ends.clone(), &marked).await?;
     }
     Ok(())
 }

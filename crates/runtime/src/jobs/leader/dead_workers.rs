@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
+use convoke_core::jobs::unlisted::lost_reports;
 use convoke_core::jobs::wire::{WorkerHeartbeat, WorkerState};
-use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::WorkerRecord;
 use convoke_core::{Result, WorkerId};
 use jiff::Timestamp;
@@ -117,15 +117,11 @@ async fn declare_dead(leader: &LeaderState, worker: WorkerRecord, now: Timestamp
         concurrency: None,
         via: worker.via.clone(),
         executions: None,
+        inbox: None,
     });
     let silence = if is_reader(&worker) { "reading" } else { "beating" };
-    let lost = || Outcome::Lost { error: format!("worker {id} stopped {silence}") };
-    let reports = runs.into_iter().map(|run| {
-        let mut report = RunReport::of(run.job_id, run.execution_id).ended(now, lost(), rand::random());
-        report.worker = Some(id.clone());
-        report
-    });
-    recorder::end_as_leader(node, term.fence(), reports.collect()).await?;
+    let reports = lost_reports(&id, runs, &format!("worker {id} stopped {silence}"), now, || node.fraction());
+    recorder::end_as_leader(node, term.fence(), reports).await?;
     let _writing = node.gateway.sessions.registry.lock().await;
     node.store().remove_workers(Some(term.fence()), std::slice::from_ref(&id)).await?;
     node.views.cache.worker_changed(&id);

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::LeaderState;
 use crate::jobs::duty::{DutyRun, WokenBy};
 use crate::jobs::gateway::runs_of;
-use crate::jobs::node::WORKERS;
+use crate::jobs::intake::WORKERS;
 
 /// The shortest interval between two polls, however often one is requested.
 const PAUSE_MIN: Duration = Duration::from_millis(50);

@@ -10,6 +10,7 @@ pub mod dead_workers;
 pub mod dispatcher;
 pub mod group_readers;
 pub mod orphans;
+mod ownerless;
 pub mod promoter;
 pub mod reconciler;
 pub mod requeue;
@@ -22,17 +23,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::history::{FenceKind, RefusedWrite, TermEnd};
+use convoke_core::jobs::inboxes::Inboxes;
 use convoke_core::jobs::wire::{Ready, WorkerState};
 use convoke_core::{Error, QueueName, Result};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use self::bus_workers::BusWorkers;
 use self::group_readers::GroupReaders;
 use super::duty::{DutyRun, Scope, SubscribedTo};
 use super::feed::{Feed, Received};
-use super::node::{Node, NodeBase, WORKERS};
+use super::intake::WORKERS;
+use super::node::{Node, NodeBase};
 use crate::election::Term;
 
 /// How often a duty reads the store without a hint.
@@ -47,8 +53,14 @@ pub struct LeaderState {
     pub began_at: Timestamp,
     pub bus_workers: BusWorkers,
     pub group_readers: GroupReaders,
+    /// The runs that were sent to the inboxes of other nodes.
+    pub inboxes: Mutex<Inboxes>,
+    /// Queues of which runs were published to the bus.
+    pub bus_queues: Mutex<HashSet<QueueName>>,
     /// Notified if a queue was paused.
     pub paused: Notify,
+    /// When this term last dispatched a run; before that, when it began.
+    pub dispatched: Mutex<Instant>,
 }
 
 impl LeaderState {
@@ -57,7 +69,10 @@ impl LeaderState {
             began_at: node.now(),
             bus_workers: BusWorkers::default(),
             group_readers: GroupReaders::new(node.settings.worker.stale_after),
+            inboxes: Mutex::new(Inboxes::new(term.fence().epoch())),
+            bus_queues: Mutex::default(),
             paused: Notify::new(),
+            dispatched: Mutex::new(Instant::now()),
             node,
             term,
         }
@@ -67,6 +82,7 @@ impl LeaderState {
 /// Leads for one term: runs all duties of the leader until they have ended.
 pub async fn lead(node: Arc<Node>, term: Term) {
     let duties = node.election.duties.clone();
+    node.history.term_began(term.epoch(), node.now());
     let leader = Arc::new(LeaderState::new(node, term));
     let mut running = JoinSet::new();
     for place in (0..duties.len()).filter(|place| duties[*place].scope() == Scope::Leader) {
@@ -74,6 +90,27 @@ pub async fn lead(node: Arc<Node>, term: Term) {
         running.spawn(async move { duties[place].lead(leader).await });
     }
     running.join_all().await;
+    let LeaderState { node, term, began_at, .. } = &*leader;
+    node.history.term_ended(term.epoch(), *began_at, why_it_ended(node, term), node.now());
+}
+
+/// Returns why a term is over.
+fn why_it_ended(node: &Node, term: &Term) -> TermEnd {
+    let was_refused = |refused: &RefusedWrite| {
+        refused.node == node.id && refused.fence == FenceKind::Leader && refused.number == term.epoch().to_string()
+    };
+    if node.history.read(|log| log.refused().any(was_refused)) {
+        TermEnd::Fenced
+    } else if node.election.resign.is_cancelled() {
+        TermEnd::Stopped
+    } else if term.certain_until() <= Instant::now() {
+        TermEnd::Expired
+    } else if node.election.leadership.borrow().leader.as_ref().is_some_and(|leader| *leader != node.id) {
+        // A renewal was refused: the lease is another node's.
+        TermEnd::Fenced
+    } else {
+        TermEnd::Resigned
+    }
 }
 
 /// How often the silence of workers is checked: often enough for a short time-out.
@@ -94,6 +131,13 @@ async fn untaken(node: &NodeBase, queue: &QueueName) -> Result<Option<u64>> {
 async fn served(node: &NodeBase) -> Result<HashSet<QueueName>> {
     let workers = node.store().workers().await?;
     let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
+    Ok(live.flat_map(|worker| worker.queues).collect())
+}
+
+/// Returns the queues that a live worker on the bus serves.
+async fn served_by_bus(node: &NodeBase) -> Result<HashSet<QueueName>> {
+    let workers = node.store().workers().await?;
+    let live = workers.into_iter().filter(|worker| worker.via.is_none() && worker.state != WorkerState::Gone);
     Ok(live.flat_map(|worker| worker.queues).collect())
 }
 
@@ -148,6 +192,7 @@ mod tests {
             concurrency: None,
             via: None,
             executions: None,
+            inbox: None,
         }
     }
 

@@ -2,33 +2,34 @@
 //!
 //! These are runs that a draining node could not hand off, runs of a node that is gone, and runs that have had no owner
 //! for a while since their dispatch, because their assignment was lost with the bus. Taking one is a compare-and-set,
-//! so that offering too many does no harm; while the last offers still wait, no more are made.
+//! so that offering too many does no harm; while the last offers still wait, no more are made. Runs that a node left
+//! before a worker had them are [released](super::ownerless) instead.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use convoke_core::Result;
 use convoke_core::jobs::Ownership;
-use convoke_core::jobs::wire::{HandoffReason, RunRef};
+use convoke_core::jobs::wire::HandoffReason;
 use convoke_core::ports::store::{InFlight, InFlightFilter};
 use tracing::info;
 
 use super::LeaderState;
 use crate::jobs::duty::{DutyRun, Every};
-use crate::jobs::handoff::{self, Offer};
-use crate::jobs::node::{COORDINATORS, NodeBase};
+use crate::jobs::node::COORDINATORS;
 use crate::jobs::views::in_flight;
 
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
     while run.next().await {
-        if let Err(error) = offer_orphans(&leader.node).await {
+        if let Err(error) = offer_orphans(&leader).await {
             run.failed("orphans", &error);
         }
     }
     Ok(())
 }
 
-async fn offer_orphans(node: &NodeBase) -> Result<()> {
+async fn offer_orphans(leader: &LeaderState) -> Result<()> {
+    let node = &leader.node;
     if node.bus().backlog(&node.channels.handoff(), COORDINATORS).await? > 0 {
         return Ok(());
     }
@@ -45,15 +46,9 @@ async fn offer_orphans(node: &NodeBase) -> Result<()> {
     // An assignment that is on its way is no orphan yet.
     let unowned_before = Some(node.now() - node.settings.cluster.orphan_check_interval);
     orphans.extend(in_flight(node, InFlightFilter { unowned_before, ..InFlightFilter::default() }).await?);
-    let offers = orphans.into_iter().map(|run| Offer {
-        run: RunRef { job_id: run.job, execution_id: run.execution },
-        from_node: run.owner.unwrap_or_else(|| node.id.clone()),
-        reason: HandoffReason::Orphan,
-        tries: 1,
-    });
-    let offers: Vec<Offer> = offers.collect();
-    if !offers.is_empty() {
-        info!(runs = offers.len(), "orphaned runs offered to other nodes");
+    let count = super::ownerless::release_or_offer(leader, orphans, HandoffReason::Orphan).await?;
+    if count > 0 {
+        info!(runs = count, "orphaned runs offered to other nodes");
     }
-    handoff::publish(node, offers).await
+    Ok(())
 }

@@ -2,8 +2,8 @@
 //!
 //! Their message was lost with the bus, or with a node that died between commit and publication. They become pending
 //! and are dispatched again under a new execution id: if a worker has the old one after all, it can still run, but no
-//! longer commit. While the bus still holds messages of a queue, its runs are only waiting; if no worker is left to
-//! take them, they are requeued.
+//! longer commit. While the bus still holds messages of a queue, or the inbox of their node, its runs are only waiting;
+//! if no worker is left to take them, they are requeued.
 //!
 //! After a restart there is no need to wait: once every worker in the store has listed its runs, a run that no worker
 //! lists was lost.
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::{InFlight, InFlightFilter};
-use convoke_core::{QueueName, Result, WorkerId};
+use convoke_core::{NodeId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::info;
@@ -90,16 +90,22 @@ async fn release_unclaimed(leader: &LeaderState, before: Timestamp) -> Result<()
     let held = group_readers.queues_held();
     for (queue, runs) in by_queue {
         // A queue without a channel has no waiting messages.
-        let waits = super::untaken(node, &queue).await?.unwrap_or(0) > 0 || held.contains(&queue);
+        let on_bus = super::untaken(node, &queue).await?.unwrap_or(0) > 0 || held.contains(&queue);
         let hopeless = now - stale_after * PATIENCE;
-        let lost = runs.into_iter().filter(|run| !waits || run.dispatched_at < hopeless);
+        let in_inbox = leader.inboxes.lock().holders(&queue);
+        let is_alive = |owner: &NodeId| node.ownership.peers.state_of(owner).is_some_and(|state| !state.is_gone());
+        let waits = |run: &InFlight| {
+            on_bus || run.owner.as_ref().is_some_and(|owner| in_inbox.contains(owner) && is_alive(owner))
+        };
+        let lost = runs.into_iter().filter(|run| !waits(run) || run.dispatched_at < hopeless);
         let lost: Vec<InFlight> = lost.collect();
         let named = bus_workers.named_among(lost.iter().map(|run| &run.execution));
         let reports: Vec<RunReport> = lost
             .into_iter()
             // A run that this node has just handed out, or that a worker has just taken, may not be written yet.
             .filter(|run| !node.gateway.sessions.has(&run.execution) && !named.contains(&run.execution))
-            .map(|run| RunReport::of(run.job, run.execution).ended(now, Outcome::Released, rand::random()))
+            .filter(|run| !node.gateway.inbox.has(&run.execution))
+            .map(|run| RunReport::of(run.job, run.execution).ended(now, Outcome::Released, node.fraction()))
             .collect();
         if !reports.is_empty() {
             info!(%queue, runs = reports.len(), "dispatched runs were never picked up: their jobs are pending again");
@@ -125,7 +131,7 @@ async fn end_runs_of_unknown_workers(node: &Node, term: &Term) -> Result<()> {
         runs.retain(|run| run.dispatched_at < horizon && !node.gateway.sessions.has(&run.execution));
         let lost = runs.into_iter().map(|run| {
             let outcome = Outcome::Lost { error: format!("worker {worker} is not known any more") };
-            RunReport::of(run.job, run.execution).ended(now, outcome, rand::random())
+            RunReport::of(run.job, run.execution).ended(now, outcome, node.fraction())
         });
         recorder::end_as_leader(node, term.fence(), lost.collect()).await?;
     }

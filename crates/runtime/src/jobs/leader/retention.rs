@@ -1,4 +1,4 @@
-//! Deletes ended jobs after their retention, and queues that are not used.
+//! Deletes ended jobs and old entries of the audit after their retention, and queues that are not used.
 //!
 //! Names of queues come from clients and are limited in number. A queue without jobs, settings and workers is deleted after
 //! [a day](convoke_core::jobs::queue::UNUSED_FOR), counted from when this leader first saw it so: a change of leader begins the count anew.
@@ -27,7 +27,7 @@ const QUEUES_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// How often ended jobs are checked.
 pub fn interval(settings: &Settings) -> Duration {
     let kept = &settings.retention;
-    let shortest = kept.completed.min(kept.cancelled).min(kept.dead);
+    let shortest = kept.completed.min(kept.cancelled).min(kept.dead).min(kept.audit);
     (shortest / 10).clamp(Duration::from_millis(100), Duration::from_secs(30))
 }
 
@@ -38,6 +38,9 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()
     while run.next().await {
         if let Err(error) = expire(node, term).await {
             run.failed("retention", &error);
+        }
+        if let Err(error) = expire_audit(node, term).await {
+            run.failed("retention of the audit", &error);
         }
         if queues_looked_at.elapsed() >= QUEUES_INTERVAL {
             queues_looked_at = Instant::now();
@@ -71,6 +74,16 @@ async fn expire(node: &NodeBase, term: &Term) -> Result<()> {
         let cutoffs =
             Cutoffs { completed: now - kept.completed, cancelled: now - kept.cancelled, dead: now - kept.dead };
         if !node.store().expire(term.fence(), cutoffs, ROWS_MAX).await?.more {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn expire_audit(node: &NodeBase, term: &Term) -> Result<()> {
+    while !term.is_over() {
+        let before = node.now() - node.settings.retention.audit;
+        if node.store().expire_audit(term.fence(), before, ROWS_MAX).await? < ROWS_MAX {
             return Ok(());
         }
     }

@@ -17,7 +17,7 @@ use super::LeaderState;
 use crate::election::Term;
 use crate::jobs::duty::{DutyRun, SubscribedTo};
 use crate::jobs::node::{Node, NodeBase};
-use crate::jobs::telemetry;
+use crate::jobs::{history, telemetry};
 
 const BATCH_MAX: usize = 100;
 
@@ -112,10 +112,10 @@ fn tick(node: &NodeBase, schedule: &Schedule, now: Timestamp) -> Option<Tick> {
     })
 }
 
-type Planned = Vec<(convoke_core::JobId, Timestamp)>;
+type Planned = Vec<(convoke_core::JobId, Timestamp, convoke_core::QueueName)>;
 
 fn planned(tick: &Tick) -> Planned {
-    tick.jobs.iter().map(|job| (job.id, job.run_at.unwrap_or(job.created_at))).collect()
+    tick.jobs.iter().map(|job| (job.id, job.run_at.unwrap_or(job.created_at), job.definition.queue.clone())).collect()
 }
 
 fn announce(node: &NodeBase, schedule: &convoke_core::ScheduleName, planned: Planned, ticked: &Ticked) {
@@ -125,8 +125,11 @@ fn announce(node: &NodeBase, schedule: &convoke_core::ScheduleName, planned: Pla
     let skipped = planned.len() - ticked.made.len();
     counter!("convoke_schedule_ticks_total", "outcome" => "fired").increment(ticked.made.len() as u64);
     counter!("convoke_schedule_ticks_total", "outcome" => "overlapped").increment(skipped as u64);
-    for (job, tick) in planned {
+    for (job, tick, queue) in planned {
         let job_id = Some(job).filter(|job| ticked.made.contains(job));
+        if job_id.is_some() {
+            history::count_enqueued(node, &queue, 1);
+        }
         node.publish_event(ClusterEvent::ScheduleFired { schedule: schedule.clone(), tick, job_id });
     }
 }

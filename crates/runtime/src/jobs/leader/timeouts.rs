@@ -29,6 +29,9 @@ use crate::jobs::recorder;
 const BATCH_MAX: usize = 500;
 /// The leader receives no message when a run starts: it must check often enough for short timeouts.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// A leader that has dispatched nothing for this long, and knows of no deadline, checks once a second. Only a run that
+/// waited for longer for its start, with a timeout below a second, may be ended later.
+const QUIET_AFTER: Duration = Duration::from_secs(60);
 /// How soon a postponed run is checked again.
 const UNREAD_INTERVAL: Duration = Duration::from_millis(50);
 /// A wall clock that differs by more from the monotonic one, between two passes, was set.
@@ -41,6 +44,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
     loop {
         let pause = match end_overdue(&leader, &mut clock, &mut postponed).await {
             Ok(_) if postponed.waiting > 0 => UNREAD_INTERVAL,
+            Ok(None) if leader.dispatched.lock().elapsed() > QUIET_AFTER => super::LOOK_INTERVAL,
             Ok(None) => LOOK_INTERVAL,
             Ok(Some(next)) => super::until(node.now(), next).min(LOOK_INTERVAL),
             Err(error) => {
@@ -109,7 +113,7 @@ async fn end_overdue(
     let over = certain.iter().filter(|run| !waiting.contains(&run.execution));
     let reports = over.map(|run| {
         let outcome = Outcome::TimedOut { error: "the run took longer than the job's timeout".into() };
-        RunReport::of(run.job, run.execution).ended(now, outcome, rand::random())
+        RunReport::of(run.job, run.execution).ended(now, outcome, node.fraction())
     });
     recorder::end_as_leader(node, term.fence(), reports.collect()).await?;
     Ok(overdue.next_at)

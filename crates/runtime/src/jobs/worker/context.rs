@@ -6,7 +6,7 @@ use std::time::Duration;
 use convoke_core::jobs::link::{Event, EventKind};
 use convoke_core::jobs::{LogLevel, RunInput};
 use convoke_core::limits::{LOG_LINE_BYTES_MAX, PROGRESS_MESSAGE_BYTES_MAX};
-use convoke_core::{ExecutionId, JobId, JobType, QueueName};
+use convoke_core::{Epoch, ExecutionId, JobId, JobType, QueueName};
 
 use super::run::{Run, Stop};
 use super::run_table::RunTable;
@@ -56,6 +56,11 @@ impl Context {
     /// Returns the number of this attempt, 1 for the first.
     pub fn attempt(&self) -> u32 {
         self.run.attempt
+    }
+
+    /// Returns the epoch of the leader that dispatched the run; 0 if the node did not send it.
+    pub fn epoch(&self) -> Epoch {
+        self.run.epoch
     }
 
     /// Returns how many attempts may follow the first.

@@ -82,10 +82,6 @@ impl Outbox {
     }
 }
 
-pub(super) fn is_end(event: &Event) -> bool {
-    !matches!(event.kind, EventKind::Started | EventKind::Progress | EventKind::Log)
-}
-
 fn is_chatter(event: &Event) -> bool {
     matches!(event.kind, EventKind::Progress | EventKind::Log)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use convoke_core::jobs::RunInput;
 use convoke_core::jobs::link::{Assignment, Event, EventKind};
-use convoke_core::{ExecutionId, JobId, Json};
+use convoke_core::{Epoch, ExecutionId, JobId, Json};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,7 @@ pub(super) struct Run {
     /// Without its arguments, which belong to the handler.
     pub input: RunInput,
     pub attempt: u32,
+    pub epoch: Epoch,
     /// Cancelled when the run should stop, for whatever reason.
     pub token: CancellationToken,
     pub started_at: OnceLock<Timestamp>,
@@ -50,6 +51,7 @@ impl Run {
             execution: assignment.execution_id,
             input: assignment.input,
             attempt: assignment.attempt,
+            epoch: assignment.epoch,
             token: CancellationToken::new(),
             started_at: OnceLock::new(),
             stop: AtomicU8::new(Stop::No as u8),
@@ -88,13 +90,16 @@ impl Run {
         !self.over.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns the event of its start, the first time it is asked for and only if it did start.
-    pub fn take_started_event(&self) -> Option<Event> {
+    /// Returns when it started, the first time it is asked for and only if it did start.
+    pub fn take_start(&self) -> Option<Timestamp> {
         let started_at = *self.started_at.get()?;
-        if self.started_told.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        Some(Event { at: Some(started_at), ..self.event(EventKind::Started) })
+        (!self.started_told.swap(true, Ordering::AcqRel)).then_some(started_at)
+    }
+
+    /// Returns the event of its start, unless it was reported before.
+    pub fn take_started_event(&self) -> Option<Event> {
+        let at = Some(self.take_start()?);
+        Some(Event { at, ..self.event(EventKind::Started) })
     }
 
     pub fn event(&self, kind: EventKind) -> Event {

@@ -18,13 +18,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::context::Stopped;
-use super::outbox::{Outbox, is_end};
+use super::outbox::Outbox;
 use super::pace::Pace;
 use super::run::{Run, Stop};
 use super::settings::Settings;
 use crate::line_rate::LineRate;
 
-/// The start of a run is reported this late, so that a fast run sends all its events in one request.
+/// The start of a run is reported this late: the end of a faster run carries it.
 const STARTED_HELD: Duration = Duration::from_millis(100);
 /// With this many unsent events a worker fetches no more.
 const UNSENT_MAX: usize = 50_000;
@@ -243,7 +243,7 @@ impl RunTable {
             }
         }
         state.summary.stale += stale as u64;
-        for event in events.iter().filter(|event| is_end(event)) {
+        for event in events.iter().filter(|event| event.kind.is_end()) {
             state.runs.remove(&event.execution_id);
         }
         drop(state);
@@ -255,13 +255,14 @@ impl RunTable {
     /// Drops an event that the coordinator rejects permanently. If it was the run's end, the run gets another end.
     pub fn refused(&self, event: &Event, why: &str) {
         let mut state = self.state.lock();
-        if !is_end(event) {
+        if !event.kind.is_end() {
             return;
         }
         if event.kind == EventKind::Completed {
             let error = Some(format!("its end could not be reported: {why}"));
             let failed = Event::new(event.job_id, event.execution_id, EventKind::Failed);
-            state.outbox.push(Event { at: event.at, error, retry: Some(false), ..failed });
+            let (at, started_at) = (event.at, event.started_at);
+            state.outbox.push(Event { at, started_at, error, retry: Some(false), ..failed });
             self.news.notify_one();
         } else {
             state.runs.remove(&event.execution_id);
@@ -390,9 +391,8 @@ impl State {
             _ => &mut self.summary.failed,
         };
         *counter += 1;
-        for event in run.take_started_event().into_iter().chain([event]) {
-            self.outbox.push(event);
-        }
+        // The end of a fast run carries its start: one event.
+        self.outbox.push(Event { started_at: run.take_start(), ..event });
     }
 }
 

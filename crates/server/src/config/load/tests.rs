@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::Token;
+use super::super::{Payloads, Token};
 use super::*;
 use convoke_http::Role;
 
@@ -56,7 +56,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     assert_eq!(config.coordinator.store.url, "sqlite:flag.db");
     assert_eq!(config.coordinator.bus.prefix, "env");
     assert_eq!(config.node.id.as_deref(), Some("file"));
-    assert_eq!(config.coordinator.bus.url, "memory:");
+    assert_eq!(config.coordinator.bus.url, None);
 }
 
 #[test]
@@ -91,26 +91,32 @@ fn text_from_the_environment_becomes_what_the_key_takes() {
     assert!(!config.coordinator.cluster.rebalance);
     assert_eq!(config.coordinator.channels.batch_size, 7);
     assert_eq!(config.coordinator.election.circuit_breaker.reset_timeout, Duration::from_secs(90));
-    let token = |token: &str, role| Token { token: token.into(), role };
+    let token = |token: &str, role| Token { token: token.into(), role, name: None, payloads: Payloads::Shown };
     assert_eq!(config.http.tokens, [token("abc", Role::Admin), token("x:y", Role::Worker)]);
 }
 
 #[test]
 fn tokens_come_from_the_file_as_tables() {
     let config = given().file("[[http.tokens]]\ntoken = \"abc\"\nrole = \"enqueue\"\n").config();
-    assert_eq!(config.http.tokens, [Token { token: "abc".into(), role: Role::Enqueue }]);
-    let said = given().file("[[http.tokens]]\ntoken = \"abc\"\nrole = \"root\"\n").refusal();
-    assert!(said.contains("http.tokens") && said.contains("read, enqueue, worker, admin"), "{said}");
+    assert_eq!(
+        config.http.tokens,
+        [Token { token: "abc".into(), role: Role::Enqueue, name: None, payloads: Payloads::Shown }]
+    );
+    let message = given().file("[[http.tokens]]\ntoken = \"abc\"\nrole = \"root\"\n").refusal();
+    assert!(message.contains("http.tokens") && message.contains("read, enqueue, worker, admin"), "{message}");
 }
 
 #[test]
 fn an_unknown_key_is_refused_wherever_it_comes_from() {
-    let said = given().file("[store]\nuri = \"memory:\"\n").refusal();
-    assert_eq!(said, r#"/convoke.toml: unknown key "store.uri", expected in section "store" one of url"#);
-    let said = given().file("[nodes]\nid = \"a\"\n").refusal();
-    assert!(said.contains(r#"unknown key "nodes.id", expected one in the sections bus, cache, channels"#), "{said}");
-    let said = given().variable("CONVOKE_STORE__URI", "memory:").refusal();
-    assert_eq!(said, r#"CONVOKE_STORE__URI: unknown key "store.uri", expected in section "store" one of url"#);
+    let message = given().file("[store]\nuri = \"memory:\"\n").refusal();
+    assert_eq!(message, r#"/convoke.toml: unknown key "store.uri", expected in section "store" one of url"#);
+    let message = given().file("[nodes]\nid = \"a\"\n").refusal();
+    assert!(
+        message.contains(r#"unknown key "nodes.id", expected one in the sections bus, cache, channels"#),
+        "{message}"
+    );
+    let message = given().variable("CONVOKE_STORE__URI", "memory:").refusal();
+    assert_eq!(message, r#"CONVOKE_STORE__URI: unknown key "store.uri", expected in section "store" one of url"#);
 }
 
 #[test]
@@ -120,17 +126,26 @@ fn a_variable_without_two_underscores_is_none_of_ours() {
 
 #[test]
 fn a_bad_value_is_named_with_its_key_and_its_source() {
-    let said = given().variable("CONVOKE_CLUSTER__HEARTBEAT_INTERVAL", "10").refusal();
-    assert!(said.starts_with("cluster.heartbeat_interval: expected a duration such as"), "{said}");
-    assert!(said.contains(r#"got "10""#) && said.ends_with("(set by CONVOKE_CLUSTER__HEARTBEAT_INTERVAL)"), "{said}");
-    let said = given().file("[cluster]\nheartbeat_interval = 10\n").refusal();
-    assert_eq!(said, "cluster.heartbeat_interval: expected a duration such as \"10s\", got 10 (set in /convoke.toml)");
-    let said = given().variable("CONVOKE_CHANNELS__BATCH_SIZE", "many").refusal();
-    assert!(said.starts_with("channels.batch_size: expected ") && said.contains("\"many\""), "{said}");
-    let said = given().variable("CONVOKE_RETRY__JITTER", "some").refusal();
-    assert!(said.contains("retry.jitter: expected one of full, none, got \"some\""), "{said}");
-    let said = given().flag("--http", "http.bind", "here").refusal();
-    assert!(said.starts_with("http.bind: expected \"host:port\"") && said.ends_with("(set by --http)"), "{said}");
+    let message = given().variable("CONVOKE_CLUSTER__HEARTBEAT_INTERVAL", "10").refusal();
+    assert!(message.starts_with("cluster.heartbeat_interval: expected a duration such as"), "{message}");
+    assert!(
+        message.contains(r#"got "10""#) && message.ends_with("(set by CONVOKE_CLUSTER__HEARTBEAT_INTERVAL)"),
+        "{message}"
+    );
+    let message = given().file("[cluster]\nheartbeat_interval = 10\n").refusal();
+    assert_eq!(
+        message,
+        "cluster.heartbeat_interval: expected a duration such as \"10s\", got 10 (set in /convoke.toml)"
+    );
+    let message = given().variable("CONVOKE_CHANNELS__BATCH_SIZE", "many").refusal();
+    assert!(message.starts_with("channels.batch_size: expected ") && message.contains("\"many\""), "{message}");
+    let message = given().variable("CONVOKE_RETRY__JITTER", "some").refusal();
+    assert!(message.contains("retry.jitter: expected one of full, none, got \"some\""), "{message}");
+    let message = given().flag("--http", "http.bind", "here").refusal();
+    assert!(
+        message.starts_with("http.bind: expected \"host:port\"") && message.ends_with("(set by --http)"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -143,8 +158,8 @@ fn a_rate_limit_is_a_number_and_a_window_or_none() {
     let expected = r#"expected a number and a duration such as 100/1s, or none, got "many""#;
     assert_eq!(set("many").refusal(), format!("rate_limit.default: {expected} (set by CONVOKE_RATE_LIMIT__DEFAULT)"));
     assert!(set("0/1s").refusal().starts_with("rate_limit.default: expected 1 to"));
-    let said = given().file("[rate_limit]\nglobal = 5\n").refusal();
-    assert_eq!(said, "rate_limit.global: expected a string, got 5 (set in /convoke.toml)");
+    let message = given().file("[rate_limit]\nglobal = 5\n").refusal();
+    assert_eq!(message, "rate_limit.global: expected a string, got 5 (set in /convoke.toml)");
 }
 
 #[test]
@@ -152,8 +167,8 @@ fn a_file_that_is_named_must_be_there_and_be_toml() {
     let mut missing = given();
     missing.load.file = Some(missing.directory.path().join("other.toml"));
     assert!(missing.refusal().contains("--config /other.toml: cannot read the file"), "{}", missing.refusal());
-    let said = given().file("[store\n").refusal();
-    assert!(said.contains("convoke.toml"), "{said}");
+    let message = given().file("[store\n").refusal();
+    assert!(message.contains("convoke.toml"), "{message}");
 }
 
 #[test]
@@ -173,8 +188,8 @@ fn variables_of_older_deployments_are_honoured_below_our_own() {
     let ours = older.variable("CONVOKE_HTTP__BIND", "127.0.0.1:1").variable("CONVOKE_SHARDS__HEARTBEAT_TIMEOUT", "1s");
     assert_eq!(ours.config().http.bind, "127.0.0.1:1");
     assert_eq!(ours.config().shards.heartbeat_timeout, Duration::from_secs(1));
-    let said = given().variable("PORT", "http").refusal();
-    assert_eq!(said, "PORT: expected a port from 0 to 65535, got \"http\"");
+    let message = given().variable("PORT", "http").refusal();
+    assert_eq!(message, "PORT: expected a port from 0 to 65535, got \"http\"");
 }
 
 #[test]

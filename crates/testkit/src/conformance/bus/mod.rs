@@ -71,6 +71,7 @@ macro_rules! bus_conformance {
                 what_was_acknowledged_does_not_come_again,
                 a_dropped_multiplex_leaves_its_entries_to_the_next,
                 several_multiplexes_of_a_queue_share_acknowledgements,
+                what_is_finished_is_gone_and_what_came_meanwhile_stays,
                 an_emptied_queue_is_read_on,
                 a_next_that_is_given_up_has_taken_nothing,
                 ten_thousand_queues_are_read_by_one,

@@ -126,6 +126,26 @@ pub async fn several_multiplexes_of_a_queue_share_acknowledgements(bus: &dyn Bus
     assert_silent(two.next()).await;
 }
 
+pub async fn what_is_finished_is_gone_and_what_came_meanwhile_stays(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
+    let multiplex = bus.multiplex().await.expect("multiplex");
+    multiplex.add(&names(&["a", "b", "c"])).await.expect("add");
+    for (queue, texts) in [("a", &["1"][..]), ("b", &["2", "3"][..]), ("c", &["4"][..])] {
+        push(bus, &channel(queue), texts).await;
+    }
+    let came = read(&*multiplex, 4).await;
+    push(bus, &channel("b"), &["5"]).await;
+    // A queue that is gone already is no error.
+    multiplex.ack(&[(channel("c"), ids(&came[&channel("c")]))]).await.expect("ack");
+    let done: Vec<_> = ["a", "b"].map(|queue| (channel(queue), ids(&came[&channel(queue)]))).into();
+    multiplex.finish(&done).await.expect("finish");
+    multiplex.finish(&[(channel("c"), ids(&came[&channel("c")])), (channel("nowhere"), vec![])]).await.expect("finish");
+    let again = bus.multiplex().await.expect("multiplex");
+    again.add(&names(&["a", "b", "c"])).await.expect("add");
+    assert_eq!(read(&*again, 1).await.into_values().flatten().map(|entry| entry.body).collect::<Vec<_>>(), [body("5")]);
+    assert_silent(again.next()).await;
+    assert_eq!(texts(&read(&*multiplex, 1).await[&channel("b")]), ["5"], "its reader goes on");
+}
+
 pub async fn an_emptied_queue_is_read_on(bus: &dyn Bus, _advance: impl AsyncFn(Duration)) {
     let multiplex = bus.multiplex().await.expect("multiplex");
     multiplex.add(&names(&["a"])).await.expect("add");

@@ -32,7 +32,7 @@ pub async fn an_entry_goes_to_one_consumer_of_a_group(bus: &dyn Bus, _advance: i
         for consumer in &consumers {
             if seen.len() < 100 {
                 let taken = tokio::time::timeout(Duration::from_millis(200), consumer.take(3)).await;
-                let taken = taken.map(|answer| answer.expect("take")).unwrap_or_default();
+                let taken = taken.map(|result| result.expect("take")).unwrap_or_default();
                 seen.extend(taken.iter().map(|delivery| text(delivery).parse::<u32>().expect("a number")));
             }
         }
@@ -138,8 +138,8 @@ pub async fn a_consumer_that_left_takes_no_more(bus: &dyn Bus, _advance: impl As
         left.leave().await
     });
     leaving.expect("leave");
-    let not_found = |answer| matches!(answer, Err(convoke_core::Error::NotFound { .. }));
-    assert!(not_found(waiting.expect("a take that waits is told")));
+    let not_found = |result| matches!(result, Err(convoke_core::Error::NotFound { .. }));
+    assert!(not_found(waiting.expect("a take that waits returns")));
     push(bus, "q", &["a"]).await;
     assert!(not_found(left.take(1).await));
     left.leave().await.expect("not an error");

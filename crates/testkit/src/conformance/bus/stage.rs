@@ -19,8 +19,8 @@ pub async fn soon<T>(future: impl Future<Output = convoke_core::Result<T>>) -> T
 }
 
 pub async fn assert_silent<T: std::fmt::Debug>(future: impl Future<Output = T>) {
-    let answer = tokio::time::timeout(SILENCE, future).await;
-    assert!(answer.is_err(), "nothing should come, but: {answer:?}");
+    let result = tokio::time::timeout(SILENCE, future).await;
+    assert!(result.is_err(), "nothing should come, but: {result:?}");
 }
 
 pub fn body(text: &str) -> Bytes {

@@ -32,7 +32,7 @@ pub async fn a_job_that_spoke_by_its_channels_is_uncleaned_until_it_is_marked(st
     assert!(!stage.job(job_id(3)).await.channels_cleaned, "a live job is passed over");
     assert_eq!(uncleaned(store).await, [job_id(1)]);
     stage.end(&runs[2], at(6), completed()).await;
-    assert_eq!(uncleaned(store).await, [1, 3].map(job_id), "it spoke by a channel once");
+    assert_eq!(uncleaned(store).await, [1, 3].map(job_id), "it used a channel once");
 }
 
 pub async fn a_job_whose_only_run_came_by_a_gateway_needs_no_cleaning(store: &dyn Store) {
@@ -95,7 +95,7 @@ pub async fn a_job_that_ended_again_since_it_was_due_is_not_marked(store: &dyn S
     assert!(mark(at(5)).await.is_empty(), "it is live");
     let run = stage.dispatch_one(at(7)).await;
     stage.end_by_channel(&run, at(8), completed()).await;
-    assert!(mark(at(5)).await.is_empty(), "its last words may be unread");
+    assert!(mark(at(5)).await.is_empty(), "its last entries may be unread");
     assert!(!stage.job(job_id(1)).await.channels_cleaned);
     assert_eq!(mark(at(9)).await, [job_id(1)]);
     assert!(stage.job(job_id(1)).await.channels_cleaned);
@@ -220,7 +220,7 @@ pub async fn a_dead_letter_with_many_log_lines_is_purged(store: &dyn Store) {
     logged(&stage, 1, 2_500, failed_for_good("x")).await;
     logged(&stage, 2, 5, failed_for_good("x")).await;
     logged(&stage, 3, 5, completed()).await;
-    assert_eq!(store.purge(&[1, 2, 3, 1, 9].map(job_id)).await.expect("purge"), 2);
+    assert_eq!(store.purge(&[1, 2, 3, 1, 9].map(job_id), &DEAD).await.expect("purge"), 2);
     assert_eq!((lines(store, 1).await, lines(store, 2).await, lines(store, 3).await), (0, 0, 5));
     assert!(stage.find(job_id(1)).await.is_none() && stage.find(job_id(2)).await.is_none());
     stage.assert_counters().await;

@@ -1,4 +1,4 @@
-//! Whatever happens to jobs, in whatever order: counters equal counts, and nothing is lost or done twice.
+//! After any history of jobs counters equal counts, and nothing is lost or done twice.
 
 use convoke_core::jobs::run::Outcome;
 use convoke_core::jobs::wire::Dispatch;
@@ -71,8 +71,8 @@ impl Workload<'_> {
             0..3 => {
                 let count = self.dice.roll(6);
                 let jobs = (0..count).map(|_| self.new_job()).collect();
-                let answers = store.insert(jobs).await.expect("insert");
-                self.stored += answers.iter().filter(|answer| answer.created).count();
+                let results = store.insert(jobs).await.expect("insert");
+                self.stored += results.iter().filter(|result| result.created).count();
             }
             3..5 => {
                 store.promote(fence, now, 5).await.expect("promote");
@@ -90,7 +90,7 @@ impl Workload<'_> {
             }
             _ => {
                 let ids = self.any_ids(2);
-                self.deleted += store.purge(&ids).await.expect("purge");
+                self.deleted += store.purge(&ids, &DEAD).await.expect("purge");
                 let due = store.uncleaned(now, 3).await.expect("uncleaned");
                 store.mark_cleaned(fence, now, &due).await.expect("mark");
                 let cutoff = at(self.second - 40);
@@ -112,11 +112,11 @@ impl Workload<'_> {
                 .as_ref()
                 .is_some_and(|job| job.status.is_in_flight() && job.execution_id == Some(run.execution_id));
             let started = RunReport { started_at: Some(now), by_channel: self.dice.roll(2) == 0, ..report(&run) };
-            let said = if self.dice.roll(3) == 0 { started } else { started.ended(now, self.dice.outcome(), 0.5) };
-            let answer = self.stage.record(said).await;
-            assert_eq!(matches!(answer, Recorded::Applied(_)), current, "{answer:?} of {run:?}");
+            let report = if self.dice.roll(3) == 0 { started } else { started.ended(now, self.dice.outcome(), 0.5) };
+            let result = self.stage.record(report).await;
+            assert_eq!(matches!(result, Recorded::Applied(_)), current, "{result:?} of {run:?}");
             if !current {
-                assert_eq!(self.stage.find(run.job_id).await, before, "a late word changes nothing");
+                assert_eq!(self.stage.find(run.job_id).await, before, "a late report changes nothing");
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use convoke_core::Epoch;
 use convoke_core::jobs::dispatch::Room;
-use convoke_core::jobs::{NewJob, Priority, QueuePatch, Status};
+use convoke_core::jobs::{NewJob, Outcome, Ownership, Priority, QueuePatch, Status};
 use convoke_core::limits::{ARGS_BYTES_MAX, DISPATCH_BYTES_MAX};
 use convoke_core::ports::Store;
-use convoke_core::ports::store::{DispatchOrder, Promoted, QueueDispatch, Window};
+use convoke_core::ports::store::{DispatchOrder, InFlightFilter, OwnerShare, Promoted, QueueDispatch, Window};
 
 use super::stage::*;
 
@@ -66,20 +66,52 @@ pub async fn a_window_bounds_what_is_taken_and_tells_what_is_left(store: &dyn St
     let stage = Stage::new(store).await;
     stage.enqueue((1..=5).map(job)).await;
     stage.enqueue((6..=8).map(|n| job(n).with(|job| job.queue = queue("b")))).await;
-    let window = |name: &str, limit| Window { queue: queue(name), limit, metered: None };
+    let window = |name: &str, limit| Window::new(queue(name), limit);
     let windows = vec![window("b", 1), window("empty", 4), window("q", 3), window("b", 9), window("q", 0)];
     let order = DispatchOrder { now: at(1), windows, executions: stage.executions(20) };
-    let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
+    let result = store.dispatch(stage.fence, order).await.expect("dispatch");
     let reported = |name: &str, taken, pending| QueueDispatch { queue: queue(name), taken, pending, is_cut: false };
     let expected =
         [reported("b", 1, 2), reported("empty", 0, 0), reported("q", 3, 2), reported("b", 2, 0), reported("q", 0, 2)];
-    assert_eq!(answer.queues, expected);
-    assert_eq!(answer.runs.len(), 6);
-    let mut executions: Vec<_> = answer.runs.iter().map(|run| run.execution_id).collect();
+    assert_eq!(result.queues, expected);
+    assert_eq!(result.runs.len(), 6);
+    let mut executions: Vec<_> = result.runs.iter().map(|run| run.execution_id).collect();
     executions.sort();
     executions.dedup();
     assert_eq!(executions.len(), 6, "an execution is given once");
     assert!(store.queue(&queue("empty")).await.expect("queue").is_none(), "a window opens no queue");
+}
+
+pub async fn the_owners_that_a_window_names_own_its_first_runs(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue([job(1), job(2).with(|job| job.priority = Priority::High)]).await;
+    stage.enqueue((3..=6).map(job)).await;
+    stage.enqueue((7..=9).map(|n| job(n).with(|job| job.queue = queue("b")))).await;
+    let share = |name: &str, runs| OwnerShare { node: node(name), runs };
+    let first = Window { owners: vec![share("n1", 2), share("n2", 1)], ..Window::new(queue("q"), 5) };
+    let second = Window { owners: vec![share("n2", 9)], ..Window::new(queue("b"), 2) };
+    let order = DispatchOrder { now: at(1), windows: vec![first, second], executions: stage.executions(7) };
+    let runs = store.dispatch(stage.fence, order).await.expect("dispatch").runs;
+    let mut owners = Vec::new();
+    for run in &runs {
+        let job = stage.job(run.job_id).await;
+        assert_eq!(job.ownership == Ownership::Owned, job.owner_node.is_some());
+        owners.push((job.id, job.owner_node));
+    }
+    let (n1, n2) = (Some(node("n1")), Some(node("n2")));
+    let expected = [(2, n1.clone()), (1, n1), (3, n2.clone()), (4, None), (5, None), (7, n2.clone()), (8, n2.clone())];
+    assert_eq!(owners, expected.map(|(n, owner)| (job_id(n), owner)), "in the order of dispatch");
+    let of_n2 = InFlightFilter { owner: n2, ..Default::default() };
+    let found = store.in_flight(of_n2, None, 9).await.expect("in flight");
+    assert_eq!(found.iter().map(|run| run.job).collect::<Vec<_>>(), [3, 7, 8].map(job_id));
+    assert_eq!(store.holders().await.expect("holders").owners, [node("n1"), node("n2")]);
+    // A run that is released has no owner any more.
+    stage.end(&runs[0], at(2), Outcome::Released).await;
+    assert_eq!(stage.job(job_id(2)).await.owner_node, None);
+    let again = stage.dispatch_one(at(3)).await;
+    assert_eq!((again.job_id, again.attempt), (job_id(2), 1));
+    assert_eq!(stage.job(job_id(2)).await.owner_node, None);
+    stage.assert_counters().await;
 }
 
 pub async fn a_job_is_dispatched_once(store: &dyn Store) {
@@ -94,8 +126,8 @@ pub async fn no_more_is_dispatched_than_there_are_executions(store: &dyn Store) 
     let stage = Stage::new(store).await;
     stage.enqueue((1..=3).map(job)).await;
     let order = DispatchOrder { executions: stage.executions(2), ..stage.order("q", 3, at(1)) };
-    let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
-    assert_eq!((answer.runs.len(), answer.queues[0].taken, answer.queues[0].pending), (2, 2, 1));
+    let result = store.dispatch(stage.fence, order).await.expect("dispatch");
+    assert_eq!((result.runs.len(), result.queues[0].taken, result.queues[0].pending), (2, 2, 1));
 }
 
 pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
@@ -108,7 +140,7 @@ pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
     stage.enqueue((3..=9).map(large)).await;
     stage.enqueue((10..=18).map(large)).await;
     stage.enqueue([job(19).with(|job| job.queue = queue("z"))]).await;
-    let window = |name: &str| Window { queue: queue(name), limit: 50, metered: Some(seconds(3_600)) };
+    let window = |name: &str| Window { metered: Some(seconds(3_600)), ..Window::new(queue(name), 50) };
     let order = || {
         let windows = ["a", "q", "z"].map(window).to_vec();
         DispatchOrder { now: at(1), windows, executions: stage.executions(50) }
@@ -116,15 +148,15 @@ pub async fn a_dispatch_ends_when_its_bytes_are_used_up(store: &dyn Store) {
     let mut served = Vec::new();
     let mut taken = Vec::new();
     loop {
-        let answer = store.dispatch(stage.fence, order()).await.expect("dispatch");
-        let bytes: usize = answer.runs.iter().map(|run| run.input.args.as_str().len()).sum();
+        let result = store.dispatch(stage.fence, order()).await.expect("dispatch");
+        let bytes: usize = result.runs.iter().map(|run| run.input.args.as_str().len()).sum();
         assert!(bytes <= DISPATCH_BYTES_MAX, "{bytes} bytes in one dispatch");
-        for queue in &answer.queues {
+        for queue in &result.queues {
             assert_eq!(queue.is_cut, queue.pending > 0, "what is left was cut off by the bytes: {queue:?}");
         }
-        served.extend(answer.runs.iter().map(|run| run.job_id));
-        taken.push(answer.queues.iter().map(|queue| queue.taken).collect::<Vec<_>>());
-        if answer.queues.iter().all(|queue| queue.pending == 0) {
+        served.extend(result.runs.iter().map(|run| run.job_id));
+        taken.push(result.queues.iter().map(|queue| queue.taken).collect::<Vec<_>>());
+        if result.queues.iter().all(|queue| queue.pending == 0) {
             break;
         }
     }
@@ -203,11 +235,11 @@ pub async fn a_paused_queue_is_skipped_and_hinders_no_other(store: &dyn Store) {
     let stage = Stage::new(store).await;
     stage.enqueue([job(1), job(2).with(|job| job.queue = queue("b"))]).await;
     store.configure(&queue("q"), QueuePatch { paused: Some(true), ..Default::default() }).await.expect("pause");
-    let window = |name: &str| Window { queue: queue(name), limit: 5, metered: Some(seconds(3_600)) };
+    let window = |name: &str| Window { metered: Some(seconds(3_600)), ..Window::new(queue(name), 5) };
     let order = DispatchOrder { now: at(1), windows: vec![window("q"), window("b")], executions: stage.executions(10) };
-    let answer = store.dispatch(stage.fence, order).await.expect("dispatch");
-    assert_eq!((answer.queues[0].taken, answer.queues[0].pending, answer.queues[1].taken), (0, 1, 1));
-    assert_eq!(answer.runs[0].job_id, job_id(2));
+    let result = store.dispatch(stage.fence, order).await.expect("dispatch");
+    assert_eq!((result.queues[0].taken, result.queues[0].pending, result.queues[1].taken), (0, 1, 1));
+    assert_eq!(result.runs[0].job_id, job_id(2));
     store.configure(&queue("q"), QueuePatch { paused: Some(false), ..Default::default() }).await.expect("resume");
     assert_eq!(stage.dispatch_one(at(2)).await.job_id, job_id(1));
 }
@@ -239,7 +271,7 @@ pub async fn concurrency_bounds_what_is_in_flight(store: &dyn Store) {
     stage.enqueue((1..=6).map(job)).await;
     let limit = |most| QueuePatch { concurrency: Some(most), ..Default::default() };
     store.configure(&queue("q"), limit(Some(2))).await.expect("limit");
-    let window = || Window { queue: queue("q"), limit: 5, metered: None };
+    let window = || Window::new(queue("q"), 5);
     let order = DispatchOrder { now: at(1), windows: vec![window(), window()], executions: stage.executions(10) };
     let runs = store.dispatch(stage.fence, order).await.expect("dispatch").runs;
     assert_eq!(runs.len(), 2, "also over two windows of one order");
@@ -258,12 +290,12 @@ pub async fn metered_windows_leave_a_record_of_what_was_granted(store: &dyn Stor
     stage.enqueue((1..=9).map(job)).await;
     let hour = Some(seconds(3_600));
     for (second, limit, metered) in [(1, 2, hour), (2, 3, None), (3, 1, hour), (4, 9, hour), (5, 9, hour)] {
-        let windows = vec![Window { queue: queue("q"), limit, metered }];
+        let windows = vec![Window { metered, ..Window::new(queue("q"), limit) }];
         let order = DispatchOrder { now: at(second), windows, executions: stage.executions(limit) };
         store.dispatch(stage.fence, order).await.expect("dispatch");
     }
     let grants = async |since| store.grants(Some(&queue("q")), at(since)).await.expect("grants");
-    assert_eq!(grants(0).await, [(at(1), 2), (at(3), 1), (at(4), 3)], "nothing is noted where nothing was granted");
+    assert_eq!(grants(0).await, [(at(1), 2), (at(3), 1), (at(4), 3)], "nothing is recorded if nothing was granted");
     assert_eq!(grants(3).await, [(at(3), 1), (at(4), 3)]);
     assert!(grants(5).await.is_empty());
     assert!(store.grants(Some(&queue("nowhere")), at(0)).await.expect("grants").is_empty());
@@ -274,7 +306,7 @@ pub async fn grants_of_all_queues_are_read_together_for_as_long_as_they_are_to_b
     stage.enqueue((1..=4).map(job)).await;
     stage.enqueue((5..=8).map(|n| job(n).with(|job| job.queue = queue("b")))).await;
     let grant = async |name: &str, second, kept| {
-        let windows = vec![Window { queue: queue(name), limit: 1, metered: Some(seconds(kept)) }];
+        let windows = vec![Window { metered: Some(seconds(kept)), ..Window::new(queue(name), 1) }];
         let order = DispatchOrder { now: at(second), windows, executions: stage.executions(1) };
         store.dispatch(stage.fence, order).await.expect("dispatch");
     };

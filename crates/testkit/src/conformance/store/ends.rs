@@ -18,9 +18,9 @@ pub async fn every_live_job_can_be_cancelled(store: &dyn Store) {
     let expected = [Status::Dispatched, Status::Running, Status::Scheduled, Status::Pending, Status::Scheduled];
     assert_eq!(states, expected);
 
-    let answers = store.cancel(&ids, Some("enough"), at(3)).await.expect("cancel");
-    for (answer, n) in answers.iter().zip(1..) {
-        let Cancelled::Now { job, run } = answer else { panic!("{n} was live: {answer:?}") };
+    let results = store.cancel(&ids, Some("enough"), at(3)).await.expect("cancel");
+    for (result, n) in results.iter().zip(1..) {
+        let Cancelled::Now { job, run } = result else { panic!("{n} was live: {result:?}") };
         assert_eq!((job.id, job.status, job.completed_at), (job_id(n), Status::Cancelled, Some(at(3))));
         assert_eq!(job.error.as_deref(), Some("enough"));
         assert_eq!(*job, stage.job(job_id(n)).await);
@@ -65,10 +65,10 @@ pub async fn cancelling_what_has_ended_changes_nothing(store: &dyn Store) {
     stage.enqueue([job(2)]).await;
     let before = stage.job(job_id(1)).await;
     let ids = [job_id(1), job_id(9), job_id(2), job_id(2)];
-    let answers = store.cancel(&ids, Some("late"), at(3)).await.expect("cancel");
-    assert_eq!(answers[0], Cancelled::Before(before.clone()));
-    assert_eq!(answers[1], Cancelled::Unknown);
-    assert!(matches!(answers[2], Cancelled::Now { .. }) && matches!(answers[3], Cancelled::Before(_)), "{answers:?}");
+    let results = store.cancel(&ids, Some("late"), at(3)).await.expect("cancel");
+    assert_eq!(results[0], Cancelled::Before(before.clone()));
+    assert_eq!(results[1], Cancelled::Unknown);
+    assert!(matches!(results[2], Cancelled::Now { .. }) && matches!(results[3], Cancelled::Before(_)), "{results:?}");
     assert_eq!(stage.job(job_id(1)).await, before);
 }
 
@@ -83,15 +83,15 @@ pub async fn what_failed_or_was_cancelled_can_be_redriven_and_nothing_else(store
     store.cancel(&[job_id(4)], None, at(2)).await.expect("cancel");
     let ids: Vec<_> = (1..=7).map(job_id).collect();
     let before = store.get(&ids).await.expect("get");
-    let answers = store.redrive(&ids, at(5)).await.expect("redrive");
-    for ((answer, before), n) in answers.iter().zip(before).zip(1..) {
+    let results = store.redrive(&ids, at(5)).await.expect("redrive");
+    for ((result, before), n) in results.iter().zip(before).zip(1..) {
         let before = before.expect("the job is there");
         if [1, 2, 4].contains(&n) {
-            let Redriven::Pending(job) = answer else { panic!("{n} had ended: {answer:?}") };
+            let Redriven::Pending(job) = result else { panic!("{n} had ended: {result:?}") };
             assert_eq!((job.id, job.status), (job_id(n), Status::Pending));
             assert_eq!(*job, stage.job(job_id(n)).await);
         } else {
-            assert_eq!(*answer, Redriven::Refused(before.clone()), "{n}");
+            assert_eq!(*result, Redriven::Refused(before.clone()), "{n}");
             assert_eq!(stage.job(job_id(n)).await, before);
         }
     }
@@ -111,6 +111,53 @@ pub async fn the_runs_of_a_redriven_job_are_not_heard_again(store: &dyn Store) {
     assert_eq!(stage.job(job_id(1)).await.status, Status::Dispatched);
 }
 
+pub async fn ended_jobs_are_purged_by_status_and_live_ones_stay(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=6).map(|n| job(n).with(|job| job.max_retries = 0))).await;
+    let runs = stage.dispatch("q", 4, at(1)).await;
+    stage.end(&runs[0], at(2), failed("x")).await;
+    stage.end(&runs[1], at(2), completed()).await;
+    stage.end(&runs[2], at(2), completed()).await;
+    store.cancel(&[job_id(5)], None, at(2)).await.expect("cancel");
+    let ids: Vec<_> = (1..=6).map(job_id).collect();
+    assert_eq!(store.purge(&ids, &[]).await.expect("purge"), 0);
+    assert_eq!(store.purge(&ids, &[Status::Cancelled]).await.expect("purge"), 1);
+    assert_eq!(store.purge(&ids[..2], &[Status::Completed]).await.expect("purge"), 1);
+    let left = async || stage.all().await.iter().map(|job| job.id).collect::<Vec<_>>();
+    assert_eq!(left().await, [6, 4, 3, 1].map(job_id));
+    assert_eq!(store.purge(&ids, &Status::ALL).await.expect("purge"), 2, "what is pending or runs stays");
+    assert_eq!(left().await, [6, 4].map(job_id));
+    stage.assert_counters().await;
+}
+
+pub async fn a_completed_job_that_was_purged_leaves_nothing_behind(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    stage.enqueue((1..=4).map(job)).await;
+    for run in stage.dispatch("q", 4, at(1)).await {
+        stage.end(&run, at(2), completed()).await;
+    }
+    assert_eq!(store.purge(&[job_id(1), job_id(3)], &[Status::Completed]).await.expect("purge"), 2);
+    let listed = async || {
+        let query =
+            convoke_core::ports::store::JobQuery { statuses: vec![Status::Completed], limit: 1, ..Default::default() };
+        stage.list(query).await.iter().map(|job| job.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, [4, 2].map(job_id));
+    let fence = store.seal(convoke_core::Epoch(9)).await.expect("seal");
+    let cutoffs = convoke_core::ports::store::Cutoffs { completed: at(99), cancelled: at(99), dead: at(99) };
+    let mut deleted = 0;
+    loop {
+        let expired = store.expire(fence, cutoffs, 100).await.expect("expire");
+        deleted += expired.jobs;
+        if !expired.more {
+            break;
+        }
+    }
+    assert_eq!(deleted, 2);
+    assert!(listed().await.is_empty());
+    stage.assert_counters().await;
+}
+
 pub async fn dead_letters_are_purged_with_all_that_is_theirs(store: &dyn Store) {
     let stage = Stage::new(store).await;
     stage.enqueue((1..=5).map(|n| job(n).with(|job| job.max_retries = 0))).await;
@@ -120,12 +167,12 @@ pub async fn dead_letters_are_purged_with_all_that_is_theirs(store: &dyn Store) 
     stage.end(&runs[2], at(2), completed()).await;
     store.cancel(&[job_id(4)], None, at(2)).await.expect("cancel");
     let ids = [1, 2, 3, 4, 5, 9, 1].map(job_id);
-    assert_eq!(store.purge(&ids).await.expect("purge"), 2);
+    assert_eq!(store.purge(&ids, &DEAD).await.expect("purge"), 2);
     let left: Vec<_> = stage.all().await.iter().map(|job| job.id).collect();
     assert_eq!(left, [5, 4, 3].map(job_id));
     assert!(stage.history(job_id(1)).await.is_empty());
     assert!(store.logs(job_id(1), 0, 9).await.expect("logs").is_empty());
-    assert_eq!(store.purge(&ids).await.expect("purge"), 0);
+    assert_eq!(store.purge(&ids, &DEAD).await.expect("purge"), 0);
     stage.assert_counters().await;
     stage.enqueue([job(1)]).await;
     assert!(stage.history(job_id(1)).await.is_empty(), "a new job of that id inherits nothing");

@@ -6,6 +6,7 @@ use convoke_core::jobs::wire::NodeState;
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{Cutoffs, Tick};
 
+use super::audit::act;
 use super::members::{node_record, roster_change, worker_record};
 use super::schedules::{schedule, schedule_name, tick_job};
 use super::stage::*;
@@ -127,4 +128,12 @@ pub async fn a_former_leader_cannot_change_the_roster_of_shard_workers(store: &d
     assert_eq!(store.shard_roster().await.expect("roster"), listed.add);
     store.change_shard_roster(fence, &roster_change(&[], &[("s", "a")])).await.expect("the leader's own");
     assert!(store.shard_roster().await.expect("roster").is_empty());
+}
+
+pub async fn a_former_leader_cannot_expire_the_record_of_acts(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    store.append_audit(act(1, "ada", "queue.pause", "mail")).await.expect("append");
+    let fence = stage.depose().await;
+    assert_fenced(store.expire_audit(stage.fence, at(9), 10).await);
+    assert_eq!(store.expire_audit(fence, at(9), 10).await.expect("the leader's own"), 1);
 }

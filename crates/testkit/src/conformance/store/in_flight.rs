@@ -1,4 +1,4 @@
-//! Who is running, whose time is up, whom nobody has claimed.
+//! Runs in flight: running, overdue, and without a claim.
 
 use convoke_core::JobId;
 use convoke_core::jobs::{Claim, RunReport, Status};
@@ -41,7 +41,7 @@ pub async fn runs_in_flight_are_told_page_by_page(store: &dyn Store) {
         let Some(last) = page.last() else { break };
         after = Some(last.job);
         seen.extend(page.iter().map(|run| run.job));
-        // What ends between pages moves no other.
+        // A run that ends between pages moves no other.
         let ended = runs.iter().find(|run| run.job_id == last.job).expect("dispatched above");
         stage.end(ended, at(5), completed()).await;
     }
@@ -137,8 +137,8 @@ pub async fn runs_whose_time_is_up_are_told_the_longest_overdue_first(store: &dy
         }
     }
     let overdue = async |second, limit| {
-        let answer = store.overdue(at(second), limit).await.expect("overdue");
-        (answer.runs.iter().map(|run| run.job).collect::<Vec<_>>(), answer.next_at)
+        let result = store.overdue(at(second), limit).await.expect("overdue");
+        (result.runs.iter().map(|run| run.job).collect::<Vec<_>>(), result.next_at)
     };
     assert_eq!(overdue(109, 9).await, (vec![], Some(at(110))));
     assert_eq!(overdue(110, 9).await, (vec![job_id(2)], Some(at(120))));
@@ -149,7 +149,7 @@ pub async fn runs_whose_time_is_up_are_told_the_longest_overdue_first(store: &dy
     assert_eq!((full.runs[0].execution, full.runs[0].status), (runs[1].execution_id, Status::Running));
     let deadlines: Vec<_> = full.runs.iter().filter_map(|run| run.deadline).collect();
     assert_eq!(deadlines, [110, 120, 130, 140].map(at));
-    // What has ended, however it did, is not overdue.
+    // A run that has ended, with any outcome, is not overdue.
     stage.end(&runs[1], at(141), completed()).await;
     stage
         .end_as_leader(report(&runs[2]).ended(
@@ -180,7 +180,7 @@ pub async fn a_run_that_never_says_started_is_timed_from_when_it_was_handed_out(
         assert_eq!(stage.apply(handed_out).await.status, Status::Dispatched);
     }
     assert_eq!(stage.job(job_id(1)).await.started_at, None);
-    // Whatever else it says leaves its time alone.
+    // No other report changes its time.
     stage.apply(RunReport { logs: vec![log("a")], ..report(&runs[0]) }).await;
     assert_eq!(store.overdue(at(14), 9).await.expect("overdue").next_at, Some(at(15)));
     let overdue = store.overdue(at(15), 9).await.expect("overdue");

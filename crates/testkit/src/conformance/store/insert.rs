@@ -36,9 +36,9 @@ pub async fn a_stored_job_is_read_back_as_it_was_given(store: &dyn Store) {
 }
 
 pub async fn insert_answers_in_order(store: &dyn Store) {
-    let answers = store.insert((1..=100).rev().map(job).collect()).await.expect("insert");
+    let results = store.insert((1..=100).rev().map(job).collect()).await.expect("insert");
     let expected: Vec<_> = (1..=100).rev().map(|n| Enqueued { id: job_id(n), created: true }).collect();
-    assert_eq!(answers, expected);
+    assert_eq!(results, expected);
 }
 
 pub async fn nothing_is_a_batch_too(store: &dyn Store) {
@@ -49,7 +49,7 @@ pub async fn nothing_is_a_batch_too(store: &dyn Store) {
     assert!(store.cancel(&[], None, at(0)).await.expect("cancel").is_empty());
     assert!(store.redrive(&[], at(0)).await.expect("redrive").is_empty());
     assert!(store.tick(stage.fence, Vec::new()).await.expect("tick").is_empty());
-    assert_eq!(store.purge(&[]).await.expect("purge"), 0);
+    assert_eq!(store.purge(&[], &DEAD).await.expect("purge"), 0);
 }
 
 pub async fn get_answers_in_order_and_for_unknown_ids(store: &dyn Store) {
@@ -67,8 +67,8 @@ pub async fn an_id_that_is_known_makes_no_second_job(store: &dyn Store) {
         job.queue = queue("other");
         job.args = json("2");
     });
-    let answers = store.insert(vec![again.clone(), job(2), job(2)]).await.expect("insert");
-    let created: Vec<_> = answers.iter().map(|answer| (answer.id, answer.created)).collect();
+    let results = store.insert(vec![again.clone(), job(2), job(2)]).await.expect("insert");
+    let created: Vec<_> = results.iter().map(|result| (result.id, result.created)).collect();
     assert_eq!(created, [(job_id(1), false), (job_id(2), true), (job_id(2), false)]);
     assert_eq!(stage.job(job_id(1)).await, job(1).into_stored());
     assert_eq!(stage.all().await.len(), 2);

@@ -25,6 +25,69 @@ pub async fn the_newest_comes_first(store: &dyn Store) {
     assert!(page.jobs.len() <= 2, "a page is no longer than asked");
 }
 
+pub async fn lists_find_types_by_their_prefix(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let types = ["email.send", "email.receive", "emailed", "email", "web", "email.é", "email.%"];
+    let jobs = types.iter().zip(1..).map(|(name, n)| {
+        job(n).with(|job| {
+            job.job_type = JobType::new(name).expect("a name");
+            job.queue = queue(if n % 2 == 0 { "even" } else { "odd" });
+        })
+    });
+    stage.enqueue(jobs).await;
+    let found = async |prefix: &str, more: JobQuery| {
+        ids(&stage.list(JobQuery { type_prefix: Some(prefix.into()), limit: 1, ..more }).await)
+    };
+    assert_eq!(found("email.", query(0)).await, [7, 6, 2, 1].map(job_id));
+    assert_eq!(found("email", query(0)).await, [7, 6, 4, 3, 2, 1].map(job_id));
+    assert_eq!(found("email.%", query(0)).await, [job_id(7)], "no character stands for others");
+    assert_eq!(found("nothing", query(0)).await, []);
+    let even = JobQuery { queue: Some(queue("even")), ..query(0) };
+    assert_eq!(found("email.", even.clone()).await, [6, 2].map(job_id));
+    store.cancel(&[job_id(2), job_id(3)], None, at(5)).await.expect("cancel");
+    let cancelled = JobQuery { statuses: vec![Status::Cancelled], ..query(0) };
+    assert_eq!(found("email.", cancelled.clone()).await, [job_id(2)]);
+    assert_eq!(found("email", cancelled).await, [3, 2].map(job_id));
+    let pending = JobQuery { statuses: vec![Status::Pending], ..even };
+    assert_eq!(found("email.", pending).await, [job_id(6)]);
+    let exact = JobQuery { job_type: JobType::new("email").ok(), ..query(0) };
+    assert_eq!(found("email.", exact).await, [], "both must hold");
+    // More types than ranges are read side by side.
+    let many = (100..200).map(|n| job(n).with(|job| job.job_type = JobType::new(format!("many.{n}")).expect("a name")));
+    stage.enqueue(many).await;
+    assert_eq!(found("many.", query(0)).await.len(), 100);
+}
+
+pub async fn lists_find_jobs_by_when_they_were_created(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    // A job a minute, except for one that was stored a moment late.
+    for n in 1..=60 {
+        let created_at = if n == 30 { at(29 * 60 - 20) } else { at(i64::try_from(n).expect("small") * 60) };
+        stage.enqueue([NewJob { created_at, ..job(n) }]).await;
+    }
+    let found = async |from: Option<i64>, until: Option<i64>, more: JobQuery| {
+        let (created_from, created_until) = (from.map(|minute| at(minute * 60)), until.map(|minute| at(minute * 60)));
+        ids(&stage.list(JobQuery { created_from, created_until, limit: 7, ..more }).await)
+    };
+    let range = |numbers: std::ops::RangeInclusive<u64>| numbers.rev().map(job_id).collect::<Vec<_>>();
+    assert_eq!(found(Some(50), None, query(0)).await, range(50..=60));
+    assert_eq!(found(None, Some(5), query(0)).await, range(1..=4));
+    assert_eq!(found(Some(10), Some(13), query(0)).await, range(10..=12));
+    assert_eq!(found(Some(28), Some(29), query(0)).await, [30, 28].map(job_id), "also the one that was stored late");
+    assert_eq!(found(Some(99), None, query(0)).await, []);
+    assert_eq!(found(None, Some(-9), query(0)).await, []);
+    assert_eq!(found(Some(20), Some(10), query(0)).await, []);
+    assert_eq!(found(Some(-99), Some(99), query(0)).await, range(1..=60));
+    store.cancel(&[5, 40, 55].map(job_id), None, at(9_999)).await.expect("cancel");
+    let cancelled = JobQuery { statuses: vec![Status::Cancelled], ..query(0) };
+    assert_eq!(found(Some(30), Some(50), cancelled.clone()).await, [job_id(40)]);
+    assert_eq!(found(Some(30), None, cancelled).await, [55, 40].map(job_id));
+    let pending = JobQuery { statuses: vec![Status::Pending], ..query(0) };
+    assert_eq!(found(Some(54), Some(57), pending).await, [56, 54].map(job_id));
+    let typed = JobQuery { type_prefix: Some("t".into()), ..query(0) };
+    assert_eq!(found(Some(58), None, typed).await, range(58..=60));
+}
+
 pub async fn lists_filter_by_each_field_and_all_together(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let u = JobType::new("u").expect("a name");

@@ -3,6 +3,7 @@
 //! Cases keep to what the port promises: whole seconds, ids that rise with the order of storing, no order where none is
 //! stated.
 
+pub mod audit;
 pub mod cleaning;
 pub mod counters;
 pub mod dispatch;
@@ -40,6 +41,7 @@ macro_rules! store_conformance {
                 a_former_leader_cannot_remove_workers,
                 a_former_leader_cannot_retire_or_forget_a_node,
                 a_former_leader_cannot_change_the_roster_of_shard_workers,
+                a_former_leader_cannot_expire_the_record_of_acts,
             ]
         );
         $crate::conformance_tests!(
@@ -79,6 +81,8 @@ macro_rules! store_conformance {
             [
                 the_newest_comes_first,
                 lists_filter_by_each_field_and_all_together,
+                lists_find_types_by_their_prefix,
+                lists_find_jobs_by_when_they_were_created,
                 lists_find_jobs_in_every_state,
                 pages_have_neither_gaps_nor_doubles_while_jobs_arrive,
                 a_job_that_changes_between_pages_keeps_its_place,
@@ -98,6 +102,7 @@ macro_rules! store_conformance {
                 a_scheduled_job_is_not_dispatched,
                 a_dispatch_carries_what_a_worker_needs,
                 a_window_bounds_what_is_taken_and_tells_what_is_left,
+                the_owners_that_a_window_names_own_its_first_runs,
                 a_job_is_dispatched_once,
                 no_more_is_dispatched_than_there_are_executions,
                 a_dispatch_ends_when_its_bytes_are_used_up,
@@ -164,6 +169,8 @@ macro_rules! store_conformance {
                 what_failed_or_was_cancelled_can_be_redriven_and_nothing_else,
                 the_runs_of_a_redriven_job_are_not_heard_again,
                 dead_letters_are_purged_with_all_that_is_theirs,
+                ended_jobs_are_purged_by_status_and_live_ones_stay,
+                a_completed_job_that_was_purged_leaves_nothing_behind,
             ]
         );
         $crate::conformance_tests!(
@@ -260,6 +267,18 @@ macro_rules! store_conformance {
                 nodes_are_kept_by_id,
                 a_node_that_is_gone_is_listed_until_it_is_forgotten_or_comes_back,
                 the_roster_of_shard_workers_is_a_set_of_rows,
+            ]
+        );
+        $crate::conformance_tests!(
+            $make,
+            (),
+            (store::audit),
+            [
+                acts_are_kept_as_they_were_given_the_newest_first,
+                acts_are_found_by_each_filter_and_all_together,
+                the_record_is_read_page_by_page,
+                old_acts_expire_and_numbers_are_not_used_again,
+                a_shared_value_is_set_by_compare_and_swap,
             ]
         );
         $crate::conformance_tests!($make, (), (store::counters), [counters_equal_counts_through_a_random_workload,]);

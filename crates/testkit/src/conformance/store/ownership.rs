@@ -1,4 +1,4 @@
-//! Who owns a job's events, and how that changes hands.
+//! The owner of a job's events, and handoffs.
 
 use convoke_core::jobs::wire::Dispatch;
 use convoke_core::jobs::{Claim, Ownership, RunReport, Status};
@@ -13,7 +13,7 @@ fn take(name: &str) -> Handover {
 
 async fn reassign(stage: &Stage<'_>, run: &Dispatch, from: &str, to: Handover) -> Reassigned {
     let change = Reassign { job: run.job_id, execution: run.execution_id, from: node(from), to };
-    stage.store.reassign(vec![change]).await.expect("reassign").pop().expect("an answer for the change")
+    stage.store.reassign(vec![change]).await.expect("reassign").pop().expect("a result for the change")
 }
 
 fn claims(run: &Dispatch, name: &str) -> RunReport {
@@ -39,8 +39,9 @@ pub async fn who_does_not_own_a_run_changes_nothing_of_it(store: &dyn Store) {
     let run = stage.run(job(1)).await;
     stage.apply(claims(&run, "a")).await;
     let before = stage.job(run.job_id).await;
-    let said = RunReport { started_at: Some(at(2)), logs: vec![log("no")], ..claims(&run, "b") };
-    for report in [said.clone(), said.ended(at(3), completed(), 0.0), claims(&run, "b").ended(at(3), failed("x"), 0.0)]
+    let started = RunReport { started_at: Some(at(2)), logs: vec![log("no")], ..claims(&run, "b") };
+    for report in
+        [started.clone(), started.ended(at(3), completed(), 0.0), claims(&run, "b").ended(at(3), failed("x"), 0.0)]
     {
         assert_eq!(stage.record(report).await, Recorded::NotOwner);
     }

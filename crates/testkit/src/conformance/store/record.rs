@@ -1,4 +1,4 @@
-//! What runs say of themselves, and whom the store believes.
+//! Reports of runs, and which of them the store applies.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use convoke_core::ports::store::{Change, Recorded};
 
 use super::stage::*;
 
-/// One report of each kind: everything that a run can say.
+/// One report of each kind.
 fn every_kind(run: &Dispatch) -> Vec<(&'static str, RunReport)> {
     let of = || report(run);
     let progress = Progress { percent: 10, message: Some("…".into()) };
@@ -41,7 +41,7 @@ pub async fn a_claim_names_worker_and_owner(store: &dyn Store) {
     let job = stage.job(job_id(1)).await;
     assert_eq!((job.status, job.ownership), (Status::Dispatched, Ownership::Owned));
     assert_eq!((job.worker_id, job.owner_node), (Some(worker("w")), Some(node("n"))));
-    // What a later report does not name stays as it was.
+    // Fields that a later report does not name stay as they were.
     stage.apply(RunReport { started_at: Some(at(1)), ..report(&run) }).await;
     let job = stage.job(job_id(1)).await;
     assert_eq!((job.worker_id, job.owner_node), (Some(worker("w")), Some(node("n"))));
@@ -101,12 +101,12 @@ async fn messages(store: &dyn Store, n: u64) -> Vec<String> {
 pub async fn a_log_line_is_recorded_once_however_often_it_is_reported(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let run = stage.run(job(1)).await;
-    let said = |seqs: std::ops::RangeInclusive<u64>| RunReport { logs: seqs.map(numbered).collect(), ..report(&run) };
-    stage.apply(said(1..=3)).await;
-    stage.apply(said(1..=3)).await;
+    let logged = |seqs: std::ops::RangeInclusive<u64>| RunReport { logs: seqs.map(numbered).collect(), ..report(&run) };
+    stage.apply(logged(1..=3)).await;
+    stage.apply(logged(1..=3)).await;
     assert_eq!(messages(store, 1).await, ["1", "2", "3"]);
     // The repeat has more than the first, and both are in one call; an old report comes late.
-    store.record(vec![said(2..=5), said(2..=6), said(1..=2)]).await.expect("record");
+    store.record(vec![logged(2..=5), logged(2..=6), logged(1..=2)]).await.expect("record");
     assert_eq!(messages(store, 1).await, ["1", "2", "3", "4", "5", "6"]);
     let ended = RunReport { logs: vec![numbered(6), numbered(7)], ..report(&run).ended(at(5), lost(), 0.0) };
     stage.apply(ended.clone()).await;
@@ -256,10 +256,10 @@ pub async fn reports_stand_alone_and_are_answered_in_order(store: &dyn Store) {
     let foreign = RunReport::of(job_id(2), runs[0].execution_id).ended(at(2), completed(), 0.0);
     let end = |run| report(run).ended(at(2), completed(), 0.0);
     let reports = vec![end(&runs[2]), unknown, foreign, end(&runs[0]), end(&runs[0])];
-    let answers = store.record(reports).await.expect("record");
-    let kinds: Vec<_> = answers
+    let results = store.record(reports).await.expect("record");
+    let kinds: Vec<_> = results
         .iter()
-        .map(|answer| match answer {
+        .map(|result| match result {
             Recorded::Applied(_) => 'a',
             Recorded::Duplicate => 'r',
             Recorded::NotOwner => 'n',
@@ -280,9 +280,9 @@ pub async fn one_run_can_be_reported_several_times_in_a_batch(store: &dyn Store)
         report(&run).ended(at(2), completed(), 0.0),
         RunReport { logs: vec![log("too late")], ..report(&run) },
     ];
-    let answers = store.record(reports).await.expect("record");
-    assert!(answers[..3].iter().all(|answer| matches!(answer, Recorded::Applied(_))), "{answers:?}");
-    assert_eq!(answers[3], Recorded::Stale);
+    let results = store.record(reports).await.expect("record");
+    assert!(results[..3].iter().all(|result| matches!(result, Recorded::Applied(_))), "{results:?}");
+    assert_eq!(results[3], Recorded::Stale);
     assert_eq!(store.logs(job_id(1), 0, 9).await.expect("logs").len(), 1);
 }
 
@@ -302,11 +302,11 @@ pub async fn an_older_run_is_not_heard_whatever_it_says(store: &dyn Store) {
             0 => drop(stage.dispatch_one(at(2)).await),
             _ => {
                 let run = RunReport::of(job_id(1), current.execution_id.unwrap_or(old.execution_id));
-                let said = match step {
+                let report = match step {
                     1 => RunReport { started_at: Some(at(3)), ..run },
                     _ => run.ended(at(4), completed(), 0.0),
                 };
-                stage.record(said).await;
+                stage.record(report).await;
             }
         }
     }
@@ -326,11 +326,11 @@ pub async fn a_run_that_ended_says_no_more(store: &dyn Store) {
         stage.end(&run, at(5), outcome).await;
         let ended = stage.job(job_id(n)).await;
         // Two ways to fail are one kind of end.
-        let same = |said: &str| said.starts_with(kind.split(' ').next().expect("a word"));
-        for (said, late) in every_kind(&run) {
-            let expected = if same(said) { Recorded::Duplicate } else { Recorded::Stale };
-            assert_eq!(stage.record(late.clone()).await, expected, "{said} after {kind}");
-            assert_eq!(stage.end_as_leader(late).await, expected, "{said}, judged, after {kind}");
+        let same = |late: &str| late.starts_with(kind.split(' ').next().expect("a kind"));
+        for (name, late) in every_kind(&run) {
+            let expected = if same(name) { Recorded::Duplicate } else { Recorded::Stale };
+            assert_eq!(stage.record(late.clone()).await, expected, "{name} after {kind}");
+            assert_eq!(stage.end_as_leader(late).await, expected, "{name}, by the leader, after {kind}");
         }
         assert_eq!(stage.job(job_id(n)).await, ended, "nothing changed after {kind}");
         assert_eq!(stage.history(job_id(n)).await.len(), 1);
@@ -361,8 +361,10 @@ pub async fn an_end_is_repeated_by_the_same_result_or_error_only(store: &dyn Sto
                 .await;
             stage.end(&run, at(5), outcome.clone()).await;
             let ended = stage.job(job_id(n)).await;
-            let again =
-                |said: &Outcome| RunReport { logs: vec![log("again")], ..report(&run).ended(at(9), said.clone(), 0.5) };
+            let again = |outcome: &Outcome| RunReport {
+                logs: vec![log("again")],
+                ..report(&run).ended(at(9), outcome.clone(), 0.5)
+            };
             assert_eq!(stage.record(again(outcome)).await, Recorded::Duplicate, "{outcome:?}, {max_retries} retries");
             for other in others {
                 assert_eq!(stage.record(again(other)).await, Recorded::Stale, "{other:?} after {outcome:?}");
@@ -386,9 +388,9 @@ pub async fn an_end_in_the_history_is_repeated_by_the_same_end_only(store: &dyn 
         let run = stage.run(job(n).with(|job| job.queue = queue(kind))).await;
         stage.end(&run, at(1), outcome).await;
         let waiting = stage.job(job_id(n)).await;
-        for (said, late) in every_kind(&run) {
-            let expected = if said.starts_with(kind) { Recorded::Duplicate } else { Recorded::Stale };
-            assert_eq!(stage.record(late).await, expected, "{said} after {kind}");
+        for (name, late) in every_kind(&run) {
+            let expected = if name.starts_with(kind) { Recorded::Duplicate } else { Recorded::Stale };
+            assert_eq!(stage.record(late).await, expected, "{name} after {kind}");
         }
         assert_eq!(stage.job(job_id(n)).await, waiting, "nothing changed after {kind}");
         assert_eq!(stage.history(job_id(n)).await.len(), 1, "after {kind}");
@@ -402,7 +404,7 @@ pub async fn the_word_of_a_cancelled_runs_worker_comes_too_late(store: &dyn Stor
     store.cancel(&[job_id(1)], Some("enough"), at(2)).await.expect("cancel");
     assert_eq!(stage.record(report(&run).ended(at(3), completed(), 0.0)).await, Recorded::Stale);
     // It was cancelled, whatever its worker takes for the reason.
-    for reason in [None, Some("as told"), Some("enough")] {
+    for reason in [None, Some("as planned"), Some("enough")] {
         let cancelled = Outcome::Cancelled { reason: reason.map(str::to_owned) };
         assert_eq!(stage.record(report(&run).ended(at(3), cancelled, 0.0)).await, Recorded::Duplicate, "{reason:?}");
     }

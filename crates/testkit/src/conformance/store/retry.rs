@@ -1,4 +1,4 @@
-//! What follows a run that did not complete: another, or a dead letter.
+//! After a run that did not complete: another run, or a dead letter.
 
 use convoke_core::jobs::run::Outcome;
 use convoke_core::jobs::{Claim, ExecutionStatus, NewJob, Ownership, Progress, RunReport, Status};
@@ -68,7 +68,7 @@ pub async fn a_run_that_completes_clears_the_error_of_those_before(store: &dyn S
     assert_eq!(stage.outcomes(job_id(1)).await, [(1, ExecutionStatus::Failed), (2, ExecutionStatus::Completed)]);
 }
 
-/// Runs a job until it is dead; each attempt ends as told. Answers how many attempts there were.
+/// Runs a job until it is dead; each attempt ends with `outcome`. Returns the number of attempts.
 async fn exhaust(stage: &Stage<'_>, new: NewJob, outcome: impl Fn() -> Outcome) -> u32 {
     let id = new.id;
     stage.enqueue([new]).await;
@@ -160,9 +160,9 @@ pub async fn a_released_run_does_not_count(store: &dyn Store) {
 pub async fn a_redriven_job_goes_on_with_a_fresh_budget(store: &dyn Store) {
     let stage = Stage::new(store).await;
     exhaust(&stage, job(1).with(|job| job.max_retries = 1), || failed("x")).await;
-    let answers = store.redrive(&[job_id(1), job_id(9)], at(5_000)).await.expect("redrive");
-    assert_eq!(answers[1], Redriven::Unknown);
-    let Redriven::Pending(job) = &answers[0] else { panic!("a dead letter can be redriven: {answers:?}") };
+    let results = store.redrive(&[job_id(1), job_id(9)], at(5_000)).await.expect("redrive");
+    assert_eq!(results[1], Redriven::Unknown);
+    let Redriven::Pending(job) = &results[0] else { panic!("a dead letter can be redriven: {results:?}") };
     assert_eq!(*job, stage.job(job_id(1)).await);
     assert_eq!((job.status, job.attempt, job.retry_count), (Status::Pending, 2, 0));
     assert_eq!((job.execution_id, job.completed_at, job.channels_cleaned), (None, None, false));

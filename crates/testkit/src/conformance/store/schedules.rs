@@ -127,8 +127,8 @@ pub async fn due_schedules_come_earliest_first(store: &dyn Store) {
 pub async fn a_tick_makes_its_job_and_moves_the_schedule_on(store: &dyn Store) {
     let stage = Stage::new(store).await;
     due_at_ten(store, "s").await;
-    let answer = store.tick(stage.fence, vec![tick("s", 10, vec![tick_job("s", 1, 10)])]).await.expect("tick");
-    assert_eq!(answer, [Ticked { made: vec![job_id(1)], moved: true }]);
+    let result = store.tick(stage.fence, vec![tick("s", 10, vec![tick_job("s", 1, 10)])]).await.expect("tick");
+    assert_eq!(result, [Ticked { made: vec![job_id(1)], moved: true }]);
     let made = stage.job(job_id(1)).await;
     assert_eq!(made, tick_job("s", 1, 10).into_stored());
     assert_eq!(
@@ -152,10 +152,10 @@ pub async fn a_tick_that_was_planned_from_an_older_state_does_nothing(store: &dy
         tick("moved", 10, vec![tick_job("moved", 4, 10)]),
         tick("moved", 10, vec![tick_job("moved", 5, 10)]),
     ];
-    let answers = store.tick(stage.fence, stale).await.expect("tick");
+    let results = store.tick(stage.fence, stale).await.expect("tick");
     let nothing = Ticked::default();
     let made = Ticked { made: vec![job_id(4)], moved: true };
-    assert_eq!(answers, [nothing.clone(), nothing.clone(), nothing.clone(), made, nothing]);
+    assert_eq!(results, [nothing.clone(), nothing.clone(), nothing.clone(), made, nothing]);
     assert_eq!(stage.all().await.len(), 1);
     assert_eq!(kept(store, "paused").await.next_run_at, None);
 }
@@ -170,9 +170,9 @@ pub async fn a_tick_has_one_job_however_often_it_comes(store: &dyn Store) {
     store.put_schedule(schedule("s")).await.expect("put");
     let again = tick("s", 10, vec![tick_job("s", 2, 10), tick_job("s", 3, 20)]);
     let others = tick("other", 10, vec![tick_job("other", 4, 10)]);
-    let answers = store.tick(stage.fence, vec![again, others]).await.expect("tick");
-    assert_eq!(answers[0], Ticked { made: vec![job_id(3)], moved: true });
-    assert_eq!(answers[1], Ticked { made: vec![job_id(4)], moved: true }, "ticks are each schedule's own");
+    let results = store.tick(stage.fence, vec![again, others]).await.expect("tick");
+    assert_eq!(results[0], Ticked { made: vec![job_id(3)], moved: true });
+    assert_eq!(results[1], Ticked { made: vec![job_id(4)], moved: true }, "ticks are each schedule's own");
     assert!(stage.find(job_id(2)).await.is_none());
 
     // Not even when the job has ended, or comes by another way.
@@ -180,8 +180,8 @@ pub async fn a_tick_has_one_job_however_often_it_comes(store: &dyn Store) {
     stage.end(&runs[0], at(51), completed()).await;
     store.put_schedule(schedule("s")).await.expect("put");
     let third = tick("s", 10, vec![tick_job("s", 5, 10)]);
-    let answer = store.tick(stage.fence, vec![third]).await.expect("tick").remove(0);
-    assert_eq!(answer, Ticked { made: vec![], moved: true });
+    let result = store.tick(stage.fence, vec![third]).await.expect("tick").remove(0);
+    assert_eq!(result, Ticked { made: vec![], moved: true });
     let inserted = store.insert(vec![tick_job("s", 6, 10)]).await.expect("insert").remove(0);
     assert_eq!((inserted.id, inserted.created), (job_id(1), false));
 }
@@ -220,15 +220,15 @@ pub async fn a_tick_is_skipped_while_a_job_of_its_schedule_is_live(store: &dyn S
     let skipping = |name: &str, second, jobs| Tick { skip_overlap: true, ..tick(name, second, jobs) };
     let both = vec![tick_job("s", 1, 10), tick_job("s", 2, 11)];
     let others = skipping("other", 10, vec![tick_job("other", 3, 10)]);
-    let answers = store.tick(stage.fence, vec![skipping("s", 10, both), others]).await.expect("tick");
-    assert_eq!(answers[0].made, [job_id(1)], "the first of a call stands in the way of the second");
-    assert_eq!(answers[1].made, [job_id(3)], "another schedule's job does not");
+    let results = store.tick(stage.fence, vec![skipping("s", 10, both), others]).await.expect("tick");
+    assert_eq!(results[0].made, [job_id(1)], "the first of a call stands in the way of the second");
+    assert_eq!(results[1].made, [job_id(3)], "another schedule's job does not");
 
     // In every live state.
     let run = stage.dispatch("q", 9, at(20)).await.into_iter().find(|run| run.job_id == job_id(1)).expect("pending");
     for (second, n) in [(20, 11), (30, 12), (40, 13)] {
-        let answer = store.tick(stage.fence, vec![skipping("s", second, vec![tick_job("s", n, second)])]).await;
-        assert_eq!(answer.expect("tick"), [Ticked { made: vec![], moved: true }]);
+        let result = store.tick(stage.fence, vec![skipping("s", second, vec![tick_job("s", n, second)])]).await;
+        assert_eq!(result.expect("tick"), [Ticked { made: vec![], moved: true }]);
         match second {
             20 => drop(stage.start(&run, "w", at(21)).await),
             30 => drop(stage.end(&run, at(31), failed("x")).await),
@@ -238,8 +238,8 @@ pub async fn a_tick_is_skipped_while_a_job_of_its_schedule_is_live(store: &dyn S
     assert_eq!(kept(store, "s").await.last_run_at, Some(at(10)), "a skipped tick is none that ran");
     assert_eq!(kept(store, "s").await.next_run_at, Some(at(50)));
     store.cancel(&[job_id(1)], None, at(45)).await.expect("cancel");
-    let answer = store.tick(stage.fence, vec![skipping("s", 50, vec![tick_job("s", 14, 50)])]).await.expect("tick");
-    assert_eq!(answer[0].made, [job_id(14)]);
+    let result = store.tick(stage.fence, vec![skipping("s", 50, vec![tick_job("s", 14, 50)])]).await.expect("tick");
+    assert_eq!(result[0].made, [job_id(14)]);
 }
 
 pub async fn ticks_that_may_overlap_all_make_their_jobs(store: &dyn Store) {
@@ -247,8 +247,8 @@ pub async fn ticks_that_may_overlap_all_make_their_jobs(store: &dyn Store) {
     due_at_ten(store, "s").await;
     let jobs = vec![tick_job("s", 1, 10), tick_job("s", 2, 20), tick_job("s", 3, 30)];
     let last = Tick { next_run_at: None, ..tick("s", 10, jobs) };
-    let answer = store.tick(stage.fence, vec![last]).await.expect("tick").remove(0);
-    assert_eq!(answer.made, [1, 2, 3].map(job_id));
+    let result = store.tick(stage.fence, vec![last]).await.expect("tick").remove(0);
+    assert_eq!(result.made, [1, 2, 3].map(job_id));
     let after = kept(store, "s").await;
     assert_eq!((after.next_run_at, after.last_run_at), (None, Some(at(30))));
 }
@@ -256,8 +256,8 @@ pub async fn ticks_that_may_overlap_all_make_their_jobs(store: &dyn Store) {
 pub async fn a_schedule_can_move_on_without_a_job(store: &dyn Store) {
     let stage = Stage::new(store).await;
     due_at_ten(store, "s").await;
-    let answer = store.tick(stage.fence, vec![tick("s", 10, vec![])]).await.expect("tick");
-    assert_eq!(answer, [Ticked { made: vec![], moved: true }]);
+    let result = store.tick(stage.fence, vec![tick("s", 10, vec![])]).await.expect("tick");
+    assert_eq!(result, [Ticked { made: vec![], moved: true }]);
     assert_eq!(kept(store, "s").await.next_run_at, Some(at(20)));
 }
 

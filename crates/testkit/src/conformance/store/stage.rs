@@ -1,4 +1,4 @@
-//! What the cases of the store have in common: jobs, times, and a leader that acts.
+//! Shared parts of the cases of the store: jobs, times, and a leader that acts.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,6 +15,9 @@ use convoke_core::ports::store::{Change, DispatchOrder, JobQuery, Recorded, Wind
 use convoke_core::{Epoch, Error, ExecutionId, JobId, JobType, Json, NodeId, QueueName, Result, WorkerId};
 use jiff::Timestamp;
 use uuid::Uuid;
+
+/// The statuses of dead letters.
+pub const DEAD: [Status; 2] = [Status::Failed, Status::TimedOut];
 
 /// So many seconds after the beginning. Whole ones: a store may keep no more than microseconds.
 pub fn at(second: i64) -> Timestamp {
@@ -90,17 +93,17 @@ pub fn log(message: &str) -> NewLog {
     NewLog { seq: None, at: at(1), level: LogLevel::Info, message: message.into() }
 }
 
-/// A report that says nothing yet of a run that was dispatched.
+/// An empty report of a run that was dispatched.
 pub fn report(run: &Dispatch) -> RunReport {
     RunReport::of(run.job_id, run.execution_id)
 }
 
-pub fn assert_fenced<T: std::fmt::Debug>(answer: Result<T>) {
-    assert!(matches!(answer, Err(Error::Fenced { .. })), "expected a refusal by the fence, got {answer:?}");
+pub fn assert_fenced<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Fenced { .. })), "expected a refusal by the fence, got {result:?}");
 }
 
-pub fn assert_invalid<T: std::fmt::Debug>(answer: Result<T>) {
-    assert!(matches!(answer, Err(Error::Invalid(_))), "expected a refusal of the argument, got {answer:?}");
+pub fn assert_invalid<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(Error::Invalid(_))), "expected a refusal of the argument, got {result:?}");
 }
 
 /// A leader of epoch 1 over the store under test.
@@ -122,9 +125,9 @@ impl<'a> Stage<'a> {
     }
 
     pub async fn enqueue(&self, jobs: impl IntoIterator<Item = NewJob>) -> Vec<JobId> {
-        let answers = self.store.insert(jobs.into_iter().collect()).await.expect("insert");
-        assert!(answers.iter().all(|answer| answer.created), "all are new: {answers:?}");
-        answers.into_iter().map(|answer| answer.id).collect()
+        let results = self.store.insert(jobs.into_iter().collect()).await.expect("insert");
+        assert!(results.iter().all(|result| result.created), "all are new: {results:?}");
+        results.into_iter().map(|result| result.id).collect()
     }
 
     pub fn executions(&self, count: usize) -> Vec<ExecutionId> {
@@ -134,7 +137,7 @@ impl<'a> Stage<'a> {
     }
 
     pub fn order(&self, name: &str, limit: usize, now: Timestamp) -> DispatchOrder {
-        let windows = vec![Window { queue: queue(name), limit, metered: None }];
+        let windows = vec![Window::new(queue(name), limit)];
         DispatchOrder { now, windows, executions: self.executions(limit) }
     }
 
@@ -157,16 +160,16 @@ impl<'a> Stage<'a> {
     }
 
     pub async fn record(&self, report: RunReport) -> Recorded {
-        self.store.record(vec![report]).await.expect("record").pop().expect("an answer for the report")
+        self.store.record(vec![report]).await.expect("record").pop().expect("a result for the report")
     }
 
     pub async fn end_as_leader(&self, report: RunReport) -> Recorded {
         self.store
             .end_as_leader(self.fence, vec![report])
             .await
-            .expect("judge")
+            .expect("end_as_leader")
             .pop()
-            .expect("an answer for the report")
+            .expect("a result for the report")
     }
 
     /// Records what must be news.
@@ -181,18 +184,18 @@ impl<'a> Stage<'a> {
         self.apply(RunReport { worker: Some(worker(name)), started_at: Some(now), ..report(run) }).await
     }
 
-    /// Ends a run by a gateway's word.
+    /// Ends a run by a report of a gateway.
     pub async fn end(&self, run: &Dispatch, now: Timestamp, outcome: Outcome) -> Change {
         self.apply(report(run).ended(now, outcome, 0.5)).await
     }
 
-    /// Ends a run by the word of its channel.
+    /// Ends a run by a status of its channel.
     pub async fn end_by_channel(&self, run: &Dispatch, now: Timestamp, outcome: Outcome) -> Change {
         self.apply(RunReport { by_channel: true, ..report(run).ended(now, outcome, 0.5) }).await
     }
 
     pub async fn find(&self, id: JobId) -> Option<Job> {
-        self.store.get(&[id]).await.expect("get").pop().expect("an answer for the id")
+        self.store.get(&[id]).await.expect("get").pop().expect("a result for the id")
     }
 
     pub async fn job(&self, id: JobId) -> Job {

@@ -20,8 +20,8 @@ fn later(job: NewJob, second: i64) -> NewJob {
 
 /// Whom an insert of `job` names, and whether it was made.
 async fn offer(store: &dyn Store, job: NewJob) -> (convoke_core::JobId, bool) {
-    let answer = store.insert(vec![job]).await.expect("insert").remove(0);
-    (answer.id, answer.created)
+    let result = store.insert(vec![job]).await.expect("insert").remove(0);
+    (result.id, result.created)
 }
 
 pub async fn a_key_is_taken_in_every_live_state(store: &dyn Store) {
@@ -54,9 +54,9 @@ pub async fn a_key_is_free_once_its_job_has_ended(store: &dyn Store) {
 
 pub async fn a_key_holds_within_a_batch(store: &dyn Store) {
     let other = job(3).with(|job| job.unique_key = Some("other".into()));
-    let answers = store.insert(vec![keyed(1), keyed(2), other, keyed(4)]).await.expect("insert");
-    let answers: Vec<_> = answers.into_iter().map(|answer| (answer.id, answer.created)).collect();
-    assert_eq!(answers, [(job_id(1), true), (job_id(1), false), (job_id(3), true), (job_id(1), false)]);
+    let results = store.insert(vec![keyed(1), keyed(2), other, keyed(4)]).await.expect("insert");
+    let results: Vec<_> = results.into_iter().map(|result| (result.id, result.created)).collect();
+    assert_eq!(results, [(job_id(1), true), (job_id(1), false), (job_id(3), true), (job_id(1), false)]);
 }
 
 pub async fn a_reserved_key_stays_taken_after_the_end(store: &dyn Store) {
@@ -87,7 +87,7 @@ pub async fn a_key_is_free_once_its_job_is_purged(store: &dyn Store) {
     let stage = Stage::new(store).await;
     let run = stage.run(keyed(1)).await;
     stage.end(&run, at(1), failed_for_good("x")).await;
-    assert_eq!(store.purge(&[job_id(1)]).await.expect("purge"), 1);
+    assert_eq!(store.purge(&[job_id(1)], &DEAD).await.expect("purge"), 1);
     assert_eq!(offer(store, keyed(2)).await, (job_id(2), true));
 }
 
@@ -104,8 +104,8 @@ pub async fn a_job_whose_key_is_anothers_is_not_redriven(store: &dyn Store) {
     let run = stage.run(keyed(1)).await;
     stage.end(&run, at(1), failed_for_good("x")).await;
     stage.enqueue([keyed(2)]).await;
-    let answer = store.redrive(&[job_id(1)], at(2)).await.expect("redrive").remove(0);
-    assert!(matches!(answer, Redriven::Refused(ref job) if job.status == Status::Failed), "{answer:?}");
+    let result = store.redrive(&[job_id(1)], at(2)).await.expect("redrive").remove(0);
+    assert!(matches!(result, Redriven::Refused(ref job) if job.status == Status::Failed), "{result:?}");
     assert_eq!(stage.job(job_id(1)).await.status, Status::Failed);
     store.cancel(&[job_id(2)], None, at(3)).await.expect("cancel");
     assert!(matches!(store.redrive(&[job_id(1)], at(4)).await.expect("redrive")[0], Redriven::Pending(_)));

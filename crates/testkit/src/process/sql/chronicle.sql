@@ -26,3 +26,5 @@ create trigger chronicle after insert or update or delete on convoke_jobs
     for each row execute function public.chronicle_note();
 create trigger chronicle after insert or update or delete on convoke_runs
     for each row execute function public.chronicle_note();
+create trigger chronicle after insert on convoke_flights
+    for each row execute function public.chronicle_note();

@@ -40,7 +40,7 @@ fn a_bell_that_made_no_difference_is_for_both_channels_of_a_job() {
     readings.add((job, JobChannel::Status), "status", now);
     readings.add((job, JobChannel::Logs), "logs", now);
     readings.ring(&Bell { v: V1, jobs: vec![job], logs: None }, now);
-    assert_eq!(names(&readings.next_round(now)), ["status", "logs"]);
+    assert_eq!(names(&readings.next_round(now)), ["logs", "status"], "lines before the end");
     readings.ring(&Bell { v: V1, jobs: vec![job], logs: Some(vec![]) }, now);
     assert_eq!(names(&readings.next_round(now)), ["status"]);
     readings.ring(&Bell { v: V1, jobs: vec![], logs: Some(vec![job]) }, now);
@@ -120,11 +120,37 @@ fn a_channel_is_read_on_from_what_is_not_acknowledged() {
     let round = readings.next_round(now).expect("a round");
     assert_eq!(round.orders[0].after, EntryId::parse("5-1"));
     assert!(readings.give(round, vec![vec![entry("5-1")]]).is_empty(), "nothing is given twice");
-    readings.mark_acknowledged(&channel(1), &["5-0", "5-1"]);
+    let ids = ["5-0", "5-1"].map(|id| EntryId::parse(id).expect("an id"));
+    let ticket = readings.begin_ack(channel(1)).expect("it is read");
     readings.ring(&bell(&[1]), now);
+    assert!(readings.next_round(now).is_none(), "not while it is being acknowledged");
+    assert!(readings.end_ack(ticket, &ids), "it rang meanwhile");
     let round = readings.next_round(now).expect("a round");
     assert_eq!(round.orders[0].after, None, "its next entry may have any id");
     assert_eq!(readings.give(round, vec![vec![entry("5-0")]]).len(), 1);
+}
+
+#[test]
+fn a_channel_that_did_not_ring_is_not_read_after_its_acknowledgement() {
+    let now = Instant::now();
+    let mut readings = Readings::new(now);
+    readings.add(channel(1), "one", now);
+    readings.ring(&bell(&[1]), now);
+    let round = readings.next_round(now).expect("a round");
+    readings.give(round, vec![vec![entry("5-0")]]);
+    let (one, two) = (readings.begin_ack(channel(1)), readings.begin_ack(channel(1)));
+    let (one, two) = (one.expect("it is read"), two.expect("it is read"));
+    let id = EntryId::parse("5-0").expect("an id");
+    assert!(!readings.end_ack(one, &[id]));
+    readings.ring(&bell(&[1]), now);
+    assert!(readings.next_round(now).is_none(), "the other is not done");
+    assert!(readings.end_ack(two, &[]));
+    assert_eq!(names(&readings.next_round(now)), ["one"]);
+    assert!(readings.next_round(now).is_none(), "once");
+    readings.remove(&channel(1));
+    readings.add(channel(1), "one", now);
+    assert!(!readings.end_ack(two, &[id]), "of an earlier addition");
+    assert!(readings.begin_ack(channel(2)).is_none(), "it is not read");
 }
 
 #[test]

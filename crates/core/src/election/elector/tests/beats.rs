@@ -13,8 +13,8 @@ fn thrifty(bench: &TestBench, me: &str) -> Elector {
 fn beat_without(bench: &mut TestBench, elector: &mut Elector, missing: &Ask) {
     let mut next = elector.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
-        let answer = if ask == *missing { Reply::Failed } else { bench.answer(elector, ask) };
-        next = elector.on_reply(answer, bench.now, bench.time());
+        let response = if ask == *missing { Reply::Failed } else { bench.answer(elector, ask) };
+        next = elector.on_reply(response, bench.now, bench.time());
     }
     elector.plan(bench.now, bench.now, 0.5);
 }
@@ -52,9 +52,9 @@ fn nothing_beside_a_renewal_is_waited_for_beyond_the_next_one() {
     bench.pass(SECOND * 5);
     let asked = bench.now;
     let ask = a.begin(Round::Heartbeat, bench.time()).expect("renews");
-    let answer = bench.answer(&a, ask);
+    let response = bench.answer(&a, ask);
     bench.pass(SECOND * 3);
-    let enroll = a.on_reply(answer, asked, bench.time()).expect("enrols");
+    let enroll = a.on_reply(response, asked, bench.time()).expect("enrols");
     assert_eq!((a.patience(&enroll, bench.now), &enroll), (SECOND * 2, &Ask::Enroll));
     bench.pass(SECOND);
     let roster = a.on_reply(Reply::Done, bench.now, bench.time()).expect("lists");
@@ -183,9 +183,9 @@ fn a_slow_heartbeat_is_told_of_and_counted() {
     let mut a = Elector::new("a", settings, None, bench.time(), bench.now);
     let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
-        let (answer, asked) = (bench.answer(&a, ask), bench.now);
+        let (response, asked) = (bench.answer(&a, ask), bench.now);
         bench.pass(SECOND * 4);
-        next = a.on_reply(answer, asked, bench.time());
+        next = a.on_reply(response, asked, bench.time());
     }
     let contended: Vec<_> = a.take_events().into_iter().filter(|what| what.name() == "contention:detected").collect();
     let Some(ElectionEvent::ContentionDetected(found)) = contended.first() else { panic!("{contended:?}") };
@@ -194,4 +194,16 @@ fn a_slow_heartbeat_is_told_of_and_counted() {
     assert_eq!((metrics.heartbeat_count, metrics.election_count, metrics.leader_changes), (1, 1, 1));
     assert_eq!(metrics.heartbeat_latency_ms.p99, 12_000.0);
     assert_eq!(metrics.last_heartbeat_time, Some(bench.time().wall));
+}
+
+#[test]
+fn a_member_that_has_not_enrolled_does_not_stand_because_it_was_notified_of_a_vacancy() {
+    let mut bench = TestBench::new();
+    let mut a = bench.elector("a", Policy::FirstCome);
+    assert_eq!(a.begin(Round::LeaseCheck, bench.time()), None);
+    bench.heartbeat(&mut a);
+    assert_eq!(leads(&a), Some(1));
+    let mut b = bench.elector("b", Policy::FirstCome);
+    bench.heartbeat(&mut b);
+    assert_eq!(b.begin(Round::LeaseCheck, bench.time()), Some(Ask::Read));
 }

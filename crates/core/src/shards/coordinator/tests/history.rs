@@ -273,8 +273,8 @@ impl World {
         for (_, place, text) in due {
             let mut outgoing = Vec::new();
             if let Some(process) = &mut self.processes[place] {
-                let answer = wire::answer(&[text]).expect("it can be read");
-                process.worker.on_message(answer, self.now, &mut outgoing);
+                let response = wire::answer(&[text]).expect("it can be read");
+                process.worker.on_message(response, self.now, &mut outgoing);
             }
             for message in outgoing {
                 for at in self.arrivals() {

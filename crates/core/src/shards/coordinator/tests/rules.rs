@@ -48,8 +48,8 @@ impl Stage {
     pub(super) fn take(&mut self, output: Output) {
         self.events.extend(output.events);
         for (peer, text) in output.sends {
-            let answer = wire::answer(&[text]).expect("it can be read");
-            self.said.push((String::from_utf8_lossy(&peer.0).into_owned(), answer));
+            let response = wire::answer(&[text]).expect("it can be read");
+            self.said.push((String::from_utf8_lossy(&peer.0).into_owned(), response));
         }
     }
 
@@ -100,7 +100,7 @@ impl Stage {
     /// Returns the messages since the last call: the receiver, and its assigned or revoked shards.
     pub(super) fn sent(&mut self) -> Vec<(String, &'static str, Vec<Shard>)> {
         let said = std::mem::take(&mut self.said);
-        let plain = |(worker, answer)| match answer {
+        let plain = |(worker, response)| match response {
             CoordinatorMessage::Assignment(assignment) => (worker, "has", assignment.assigned_shards),
             CoordinatorMessage::Revoke(Revoke { shards, .. }) => (worker, "loses", shards),
             CoordinatorMessage::Error(_) => (worker, "error", Vec::new()),
@@ -436,8 +436,8 @@ impl Stage {
     /// Returns the connections that were notified lately that another has their id.
     fn replaced(&mut self) -> Vec<String> {
         let said = std::mem::take(&mut self.said).into_iter();
-        let is_replaced = |answer: &CoordinatorMessage| matches!(answer, CoordinatorMessage::Error(refusal) if refusal.code == "replaced");
-        said.filter(|(_, answer)| is_replaced(answer)).map(|(to, _)| to).collect()
+        let is_replaced = |response: &CoordinatorMessage| matches!(response, CoordinatorMessage::Error(refusal) if refusal.code == "replaced");
+        said.filter(|(_, response)| is_replaced(response)).map(|(to, _)| to).collect()
     }
 
     fn count(&self) -> u32 {

@@ -14,8 +14,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use convoke_core::jobs::unlisted::lost_reports;
 use convoke_core::jobs::wire::RunRef;
-use convoke_core::jobs::{Outcome, RunReport};
 use convoke_core::ports::store::InFlightFilter;
 use convoke_core::{ExecutionId, Result, WorkerId};
 use tokio::time::Instant;
@@ -37,6 +37,21 @@ impl Session {
 }
 
 impl Sessions {
+    /// Ends the time in which polls count as heartbeats of these workers.
+    pub fn expect_heartbeats<'a>(&self, workers: impl IntoIterator<Item = &'a WorkerId>) {
+        let mut inner = self.inner.lock();
+        for worker in workers {
+            if let Some(session) = inner.workers.get_mut(worker) {
+                session.beaten.get_or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    /// Returns the worker of this node that has the run.
+    pub fn worker_of(&self, execution: &ExecutionId) -> Option<WorkerId> {
+        self.inner.lock().runs.get(execution).map(|run| run.worker.clone())
+    }
+
     /// Records that a worker reports on these runs.
     pub fn name(&self, worker: &WorkerId, executions: impl Iterator<Item = ExecutionId>) {
         let mut inner = self.inner.lock();
@@ -109,13 +124,7 @@ pub(super) async fn lose_left_behind(node: &Node, worker: &WorkerId, runs: &[Run
 
 async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
     info!(%worker, runs = runs.len(), "worker does not list runs that it was given");
-    let now = node.now();
     let error =
         format!("worker {worker} lost the run: it registered again or polled for all its slots without naming it");
-    let reports = runs.into_iter().map(|run| {
-        let outcome = Outcome::Lost { error: error.clone() };
-        let report = RunReport::of(run.job_id, run.execution_id).ended(now, outcome, rand::random());
-        RunReport { worker: Some(worker.clone()), ..report }
-    });
-    recorder::record(node, reports.collect()).await.map(|_| ())
+    recorder::record(node, lost_reports(worker, runs, &error, node.now(), || node.fraction())).await.map(|_| ())
 }

@@ -15,6 +15,12 @@ use crate::jobs::worker::backoff::Backoff;
 
 /// So that a worker of no-op jobs publishes its slots in batches.
 const PAUSE: Duration = Duration::from_millis(1);
+/// The same if few of many slots changed: each heartbeat makes the leader dispatch, and a batch costs little more than
+/// one job.
+const LONG_PAUSE: Duration = Duration::from_millis(5);
+/// A change of fewer slots than this part of all is a small one, and a worker with at least so many slots has many.
+const SMALL_PART: u32 = 8;
+const MANY_SLOTS: u32 = 64;
 
 /// Receives which runs have ended, and the timings that the leader expects of workers. A message that is missed while
 /// the bus is unavailable costs work, not correctness.
@@ -81,8 +87,14 @@ pub(super) async fn keep_pace(post: Post, session: Arc<Session>, timings: Arc<Ti
 /// Runs errands as they come; those that gathered meanwhile together.
 pub(super) async fn run(post: Post, session: Arc<Session>) {
     let mut backoff = Backoff::new(rand::random());
+    let mut before = 0;
     loop {
         session.action_ready.notified().await;
+        let (running, slots) = {
+            let held_runs = session.held_runs.lock();
+            (held_runs.running(), held_runs.concurrency)
+        };
+        let pause = pause_after(running.abs_diff(std::mem::replace(&mut before, running)), slots);
         let done = async {
             // Slots first: the leader waits for them; an acknowledgement is not urgent.
             session.send_heartbeat(&post, session.state(), None).await?;
@@ -91,7 +103,7 @@ pub(super) async fn run(post: Post, session: Arc<Session>) {
         match done.await {
             Ok(()) => {
                 backoff.reset();
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(pause).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "publishing job events failed");
@@ -100,6 +112,11 @@ pub(super) async fn run(post: Post, session: Arc<Session>) {
             }
         }
     }
+}
+
+/// Returns how long to gather after a change of this many slots.
+fn pause_after(changed: u32, slots: u32) -> Duration {
+    if slots >= MANY_SLOTS && changed < slots / SMALL_PART { LONG_PAUSE } else { PAUSE }
 }
 
 /// Publishes the gathered events, then acknowledges. A failed errand is kept for the next time: publishing or

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 use convoke_core::jobs::link::{Assignment, Event, EventKind};
 use convoke_core::jobs::rejections::{Rejections, producer_of};
-use convoke_core::jobs::wire::{self, Dispatch, LogMessage, Poison, StatusKind, StatusMessage, V1};
+use convoke_core::jobs::wire::{self, Dispatch, EventMessage, Poison};
 use convoke_core::ports::Delivery;
 use convoke_core::{ExecutionId, JobId, QueueName, WorkerId};
 use metrics::counter;
@@ -177,35 +177,8 @@ impl HeldRuns {
 
 /// Returns an event as it is sent to the channel of its job.
 fn message(post: &Post, worker: &WorkerId, event: &Event) -> (String, Bytes) {
-    let (job_id, execution_id) = (event.job_id, event.execution_id);
-    let at = event.at.unwrap_or_else(|| post.clock.now());
-    let kind = match event.kind {
-        EventKind::Log => {
-            let (level, message) = (event.level.unwrap_or_default(), event.message.clone().unwrap_or_default());
-            let seq = event.seq.unwrap_or_default();
-            let log = LogMessage { v: V1, job_id, execution_id, seq, at, level, message };
-            return (post.channels.logs(job_id), wire::encode(&log));
-        }
-        EventKind::Started => StatusKind::Started,
-        EventKind::Progress => StatusKind::Progress,
-        EventKind::Completed => StatusKind::Completed,
-        EventKind::Failed => StatusKind::Failed,
-        EventKind::TimedOut => StatusKind::TimedOut,
-        EventKind::Cancelled => StatusKind::Cancelled,
-        EventKind::Released => StatusKind::Released,
-    };
-    let status = StatusMessage {
-        v: V1,
-        job_id,
-        execution_id,
-        worker_id: worker.clone(),
-        kind,
-        at,
-        percent: event.percent,
-        message: event.message.clone(),
-        result: event.result.clone(),
-        error: event.error.clone(),
-        retry: event.retry,
-    };
-    (post.channels.status(job_id), wire::encode(&status))
+    match EventMessage::of(worker, event, post.clock.now()) {
+        EventMessage::Status(status) => (post.channels.status(event.job_id), wire::encode(&status)),
+        EventMessage::Log(log) => (post.channels.logs(event.job_id), wire::encode(&log)),
+    }
 }

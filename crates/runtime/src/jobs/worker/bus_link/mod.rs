@@ -39,8 +39,7 @@ use uuid::Uuid;
 use self::held_runs::HeldRuns;
 use self::timings::Timings;
 use crate::jobs::WorkerSettings;
-use crate::jobs::intake;
-use crate::jobs::node::WORKERS;
+use crate::jobs::intake::{self, WORKERS};
 
 /// A longer wait gains nothing: the worker polls again anyway.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -316,6 +315,7 @@ impl Session {
                 concurrency: Some(held_runs.concurrency),
                 via: None,
                 executions,
+                inbox: None,
             }
         };
         post.bus.publish(&post.channels.worker_heartbeat(), wire::encode(&beat)).await

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use convoke_core::jobs::RunInput;
 use convoke_core::jobs::link::*;
 use convoke_core::ports::Clock;
-use convoke_core::{Error, ExecutionId, Invalid, JobId, JobType, Json, QueueName, Result, WorkerId};
+use convoke_core::{Epoch, Error, ExecutionId, Invalid, JobId, JobType, Json, QueueName, Result, WorkerId};
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -249,6 +249,7 @@ pub fn job(n: u128, job_type: &str) -> Assignment {
             tags: Vec::new(),
         },
         attempt: 1,
+        epoch: Epoch(7),
     }
 }
 

@@ -11,7 +11,7 @@ use super::*;
 async fn events_of(handlers: Handlers, job: Assignment) -> Vec<Event> {
     let rig = start(1, handlers);
     rig.fake.give([job]);
-    rig.fake.until("the run has ended", |script| script.events().any(super::super::outbox::is_end)).await;
+    rig.fake.until("the run has ended", |script| script.events().any(|event| event.kind.is_end())).await;
     let events = rig.fake.script().events().cloned().collect();
     rig.stop().await;
     events

@@ -1,0 +1,1 @@
+//! The compiler's messages for wrong handlers, which the tests compare.

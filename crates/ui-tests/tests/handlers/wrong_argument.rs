@@ -1,0 +1,21 @@
+use convoke::{Context, Job, Worker};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+struct Add {
+    a: i64,
+    b: i64,
+}
+
+impl Job for Add {
+    const TYPE: &'static str = "math.add";
+    type Output = i64;
+}
+
+async fn add(_: Context, job: Add, _: u32) -> convoke::Result<i64> {
+    Ok(job.a + job.b)
+}
+
+fn main() {
+    let _ = |worker: Worker| worker.handle(add);
+}

@@ -1,0 +1,1 @@
+"""The conformance suite for clients of Convoke. See ../README.md."""

@@ -1,7 +1,7 @@
-//! A bus that is away for longer than a worker may be silent.
+//! A bus that is away for longer than a worker may be silent, and how often it is asked how many runs it holds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{ports, quick, spec, until};
@@ -13,7 +13,7 @@ use convoke_core::jobs::channels::Channels;
 use convoke_core::ports::{Bus, Consumer, Multiplex, QueueEnd, QueueReaders, Subscription};
 use convoke_core::{Error, JobType, NodeId, QueueName, Result, WorkerId};
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings, Handlers, Settings as WorkerSettings, Shutdown, Worker};
-use convoke_runtime::jobs::{Coordinator, Ports};
+use convoke_runtime::jobs::{Coordinator, Ports, Settings};
 use tokio::sync::Notify;
 
 /// Takes nothing while it is away. Those who wait for something wait on, as behind a connection that is silent.
@@ -21,6 +21,8 @@ use tokio::sync::Notify;
 struct Unsteady {
     bus: MemoryBus,
     away: Arc<AtomicBool>,
+    /// How often a backlog was read.
+    backlogs: Arc<AtomicUsize>,
 }
 
 impl Unsteady {
@@ -58,6 +60,7 @@ impl Bus for Unsteady {
 
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
         self.check()?;
+        self.backlogs.fetch_add(1, Ordering::SeqCst);
         self.bus.backlog(queue, group).await
     }
 
@@ -100,6 +103,19 @@ impl Bus for Unsteady {
     }
 }
 
+fn worker(ports: &Ports, settings: &Settings, handlers: Handlers) -> Worker {
+    let (heartbeat_interval, stale_after) = (settings.worker.heartbeat_interval, settings.worker.stale_after);
+    let link_settings = BusLinkSettings { heartbeat_interval, stale_after };
+    let link = BusLink::new(ports.bus.clone(), Channels::new("convoke"), ports.clock.clone(), link_settings);
+    let worker = WorkerSettings {
+        id: Some(WorkerId::new("w").expect("a name")),
+        queues: vec![QueueName::new("default").expect("a name")],
+        concurrency: 50,
+        ..WorkerSettings::default()
+    };
+    Worker::new(Arc::new(link), ports.clock.clone(), worker, handlers)
+}
+
 #[tokio::test]
 async fn a_bus_that_was_away_kills_no_worker_and_loses_no_end_of_a_run() {
     let bus = Unsteady::default();
@@ -118,17 +134,9 @@ async fn a_bus_that_was_away_kills_no_worker_and_loses_no_end_of_a_run() {
             Ok(None)
         })
     });
-    let (heartbeat_interval, stale_after) = (settings.worker.heartbeat_interval, settings.worker.stale_after);
-    let link_settings = BusLinkSettings { heartbeat_interval, stale_after };
-    let link = BusLink::new(ports.bus.clone(), Channels::new("convoke"), ports.clock.clone(), link_settings);
-    let worker = WorkerSettings {
-        id: Some(WorkerId::new("w").expect("a name")),
-        queues: vec![QueueName::new("default").expect("a name")],
-        ..WorkerSettings::default()
-    };
+    let stale_after = settings.worker.stale_after;
     let shutdown = Shutdown::default();
-    let worker = Worker::new(Arc::new(link), ports.clock.clone(), worker, handlers);
-    let working = tokio::spawn(worker.run(shutdown.clone()));
+    let working = tokio::spawn(worker(&ports, &settings, handlers).run(shutdown.clone()));
     let (job, _) = coordinator.enqueue(spec()).await.expect("enqueued");
     until(&coordinator, job.id, |job| job.status == Status::Running).await;
 
@@ -144,5 +152,33 @@ async fn a_bus_that_was_away_kills_no_worker_and_loses_no_end_of_a_run() {
     shutdown.drain.cancel();
     let summary = working.await.expect("no panic").expect("it worked");
     assert_eq!((summary.completed, summary.stale, summary.unaccepted), (1, 0, 0));
+    coordinator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_workers_have_room_the_bus_is_not_asked_before_each_dispatch() {
+    let bus = Unsteady::default();
+    let ports = Ports { bus: Arc::new(bus.clone()), ..ports() };
+    let settings = quick();
+    let node = NodeId::new("n1").expect("a name");
+    let coordinator = Coordinator::start(node, ports.clone(), settings.clone()).await.expect("it starts");
+    coordinator.ready().await;
+    let mut handlers = Handlers::default();
+    handlers.add(JobType::new("test").expect("a name"), |_, _| Box::pin(async { Ok(None) }));
+    let shutdown = Shutdown::default();
+    let working = tokio::spawn(worker(&ports, &settings, handlers).run(shutdown.clone()));
+
+    let (begun, before) = (tokio::time::Instant::now(), bus.backlogs.load(Ordering::SeqCst));
+    for _ in 0..200 {
+        let (job, _) = coordinator.enqueue(spec()).await.expect("enqueued");
+        until(&coordinator, job.id, |job| job.status == Status::Completed).await;
+    }
+    let read = bus.backlogs.load(Ordering::SeqCst) - before;
+    // Each time its state is read, once a second, and each time that what was sent would fill the worker.
+    let seconds = usize::try_from(begun.elapsed().as_secs()).expect("a short test");
+    assert!(read <= 200 / 10 + 3 * (seconds + 1), "{read} times for 200 jobs in {seconds} s");
+
+    shutdown.drain.cancel();
+    working.await.expect("no panic").expect("it worked");
     coordinator.stop().await;
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::jobs::rate_limit::SlidingWindow;
-use convoke_core::jobs::window::Windows;
+use convoke_core::jobs::window::{Place, Windows};
 use convoke_core::jobs::wire::{Dispatch, InboxReport, Ready, V1, WorkerHeartbeat};
 use convoke_core::jobs::{Queue, RateLimit, Status, Turns};
 use convoke_core::ports::Message;
@@ -81,6 +81,8 @@ struct Dispatcher {
     touched: BTreeSet<QueueName>,
     /// Queues whose Redis key has the wrong type.
     unusable: BTreeSet<QueueName>,
+    /// How many runs of a queue lie on the bus at most: what was read last, and what was sent since.
+    on_bus: HashMap<QueueName, u64>,
     /// Of queues with a rate limit, their own or the default. A meter of the default starts with the queue's first
     /// dispatch.
     meters: HashMap<QueueName, SlidingWindow>,
@@ -110,6 +112,7 @@ impl Dispatcher {
             waiting: BTreeSet::new(),
             touched: BTreeSet::new(),
             unusable: BTreeSet::new(),
+            on_bus: HashMap::new(),
             meters: HashMap::new(),
             global: None,
             turns: Turns::default(),
@@ -171,6 +174,8 @@ impl Dispatcher {
     async fn read_state(&mut self) -> Result<()> {
         let now = self.node.now();
         let stale_after = self.node.settings.worker.stale_after;
+        // Read again before the next dispatch: a channel may have been emptied, or have got another type.
+        self.on_bus.clear();
         for worker in self.node.store().workers().await? {
             // For workers on the bus and those of its own gateway, the node's state is newer than the store's.
             let (node, id) = (&self.node, &worker.worker_id);
@@ -384,6 +389,11 @@ impl Dispatcher {
                 let count = share.min(left);
                 left -= count;
                 self.windows.dispatched(&window.order.queue, &place, count, now);
+                if place == Place::Bus
+                    && let Some(waiting) = self.on_bus.get_mut(&window.order.queue)
+                {
+                    *waiting += count as u64;
+                }
                 for mut run in runs.by_ref().take(count) {
                     run.rate_limit = rate_limit;
                     self.windows.untaken().sent(&run.input.queue, &place, run.input.args.as_str().len());

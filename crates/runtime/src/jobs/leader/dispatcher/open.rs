@@ -120,7 +120,7 @@ impl Dispatcher {
             let waiting = match &place {
                 Place::Node(_) if !self.is_open(&place) => continue,
                 Place::Node(_) => self.waiting_at(&place, queue),
-                Place::Bus => match self.untaken(queue).await? {
+                Place::Bus => match self.waiting_on_bus(queue, now).await? {
                     Some(of_queue) => WaitingRuns { of_queue, of_place: 0 },
                     None => continue,
                 },
@@ -188,10 +188,24 @@ impl Dispatcher {
         }
     }
 
-    /// Returns how many runs of a queue lie on the bus. `None` if its channel cannot be used.
+    /// Returns how many runs of a queue lie on the bus at most. `None` if its channel cannot be used.
+    ///
+    /// Only this leader sends runs there, so what was read last and what was sent since is an upper bound. The bus is
+    /// asked if that leaves no room for a batch: before a lone job it is not.
+    async fn waiting_on_bus(&mut self, queue: &QueueName, now: Timestamp) -> Result<Option<u64>> {
+        if let Some(of_queue) = self.on_bus.get(queue).copied()
+            && self.windows.limit(queue, &Place::Bus, WaitingRuns { of_queue, of_place: 0 }, now) > 0
+        {
+            return Ok(Some(of_queue));
+        }
+        self.untaken(queue).await
+    }
+
+    /// Reads how many runs of a queue lie on the bus. `None` if its channel cannot be used.
     async fn untaken(&mut self, queue: &QueueName) -> Result<Option<u64>> {
-        // Runs that are still to be published would be missing.
-        self.sender.flush().await;
+        self.on_bus.remove(queue);
+        // Counted before the bus is read: a run that is published in between counts twice rather than not at all.
+        let unpublished = self.sender.unpublished(queue);
         let Some(backlog) = super::super::untaken(&self.node, queue).await? else {
             // Checked again with every pass and every heartbeat, and logged once.
             if self.unusable.insert(queue.clone()) {
@@ -200,7 +214,9 @@ impl Dispatcher {
             return Ok(None);
         };
         self.unusable.remove(queue);
-        Ok(Some(backlog))
+        let waiting = backlog + unpublished;
+        self.on_bus.insert(queue.clone(), waiting);
+        Ok(Some(waiting))
     }
 
     /// Returns how long the store must remember the grants of a queue.

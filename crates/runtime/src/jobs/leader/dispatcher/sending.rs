@@ -4,7 +4,7 @@
 //! while the dispatcher does its next write. The runs for another node are packed: one message
 //! carries many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +13,8 @@ use convoke_core::jobs::wire::{self, Assigned, Dispatch, Inbox, RunRef, V1};
 use convoke_core::limits::{INBOX_MESSAGE_BYTES_MAX, INBOX_MESSAGE_RUNS_MAX};
 use convoke_core::{NodeId, QueueName};
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::LeaderState;
@@ -48,6 +49,9 @@ impl Batch {
     }
 }
 
+/// Runs of each queue that were handed over for the bus and are not published yet.
+type Unpublished = Arc<Mutex<HashMap<QueueName, u64>>>;
+
 /// What one batch publishes.
 struct Publication {
     messages: Vec<(NodeId, Inbox)>,
@@ -58,24 +62,31 @@ struct Publication {
 pub struct Sender {
     leader: Arc<LeaderState>,
     batches: Option<mpsc::Sender<Publication>>,
-    /// How many batches were handed over, and how many are published.
-    handed: u64,
-    published: watch::Receiver<u64>,
+    unpublished: Unpublished,
 }
 
 /// Publishes the batches that a [`Sender`] hands over.
 pub struct Sending {
     leader: Arc<LeaderState>,
     batches: mpsc::Receiver<Publication>,
-    published: watch::Sender<u64>,
+    unpublished: Unpublished,
 }
 
 impl Sending {
     /// Publishes one batch after the other until the sender is closed.
     pub async fn run(mut self) {
         while let Some(publication) = self.batches.recv().await {
+            let counts = counts_of(&publication.bus);
             publish(&self.leader, publication).await;
-            self.published.send_modify(|count| *count += 1);
+            let mut unpublished = self.unpublished.lock();
+            for (queue, published) in counts {
+                if let Some(count) = unpublished.get_mut(&queue) {
+                    *count -= published;
+                    if *count == 0 {
+                        unpublished.remove(&queue);
+                    }
+                }
+            }
         }
     }
 }
@@ -84,9 +95,9 @@ impl Sender {
     /// Returns a sender, and what publishes its batches.
     pub fn new(leader: Arc<LeaderState>) -> (Self, Sending) {
         let (batches, waiting) = mpsc::channel(BATCHES_MAX);
-        let (count, published) = watch::channel(0);
-        let sending = Sending { leader: leader.clone(), batches: waiting, published: count };
-        (Sender { leader, batches: Some(batches), handed: 0, published }, sending)
+        let unpublished = Unpublished::default();
+        let sending = Sending { leader: leader.clone(), batches: waiting, unpublished: unpublished.clone() };
+        (Sender { leader, batches: Some(batches), unpublished }, sending)
     }
 
     pub fn batch(&self) -> Batch {
@@ -110,17 +121,8 @@ impl Sender {
         for (to, runs) in nodes {
             let mut inboxes = inboxes.lock();
             for runs in packed(runs) {
-                let mut counts: BTreeMap<QueueName, u64> = BTreeMap::new();
-                for run in &runs {
-                    match counts.get_mut(&run.input.queue) {
-                        Some(count) => *count += 1,
-                        None => {
-                            counts.insert(run.input.queue.clone(), 1);
-                        }
-                    }
-                }
                 let epoch = self.leader.term.fence().epoch();
-                let seq = inboxes.send(&to, counts, now);
+                let seq = inboxes.send(&to, counts_of(&runs), now);
                 messages.push((to.clone(), Inbox { v: V1, epoch, seq, runs, recalled: Vec::new() }));
             }
         }
@@ -134,23 +136,41 @@ impl Sender {
         }
         if (!messages.is_empty() || !bus.is_empty())
             && let Some(batches) = &self.batches
-            && batches.send(Publication { messages, bus }).await.is_ok()
         {
-            self.handed += 1;
+            {
+                let mut unpublished = self.unpublished.lock();
+                for (queue, count) in counts_of(&bus) {
+                    *unpublished.entry(queue).or_default() += count;
+                }
+            }
+            // Fails only if publishing has ended with the term.
+            let _ = batches.send(Publication { messages, bus }).await;
         }
     }
 
-    /// Waits until everything that was handed over is published.
-    pub async fn flush(&mut self) {
-        // Fails only if publishing has ended: then nothing more is published.
-        let handed = self.handed;
-        let _ = self.published.wait_for(|published| *published >= handed).await;
+    /// Returns how many runs of a queue were handed over for the bus and are not published yet.
+    pub fn unpublished(&self, queue: &QueueName) -> u64 {
+        self.unpublished.lock().get(queue).copied().unwrap_or(0)
     }
 
     /// Hands nothing more over: publishing ends with the last batch.
     pub fn close(&mut self) {
         self.batches = None;
     }
+}
+
+/// Returns how many runs of each queue there are.
+fn counts_of(runs: &[Dispatch]) -> BTreeMap<QueueName, u64> {
+    let mut counts: BTreeMap<QueueName, u64> = BTreeMap::new();
+    for run in runs {
+        match counts.get_mut(&run.input.queue) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(run.input.queue.clone(), 1);
+            }
+        }
+    }
+    counts
 }
 
 /// Divides the runs for a node into messages.

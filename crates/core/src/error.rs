@@ -30,7 +30,7 @@ pub enum Error {
     NotFound {
         /// The kind of thing, such as `job`.
         what: &'static str,
-        /// The id that was looked up.
+        /// The id that was not found.
         id: String,
     },
     /// Nothing happened; the same call may succeed later.
@@ -107,7 +107,7 @@ impl Error {
 pub struct Invalid {
     /// The path of the field, such as `jobs[3].delay`.
     pub field: String,
-    /// What was expected, and what was received.
+    /// The expected and the received value, in words.
     pub message: String,
     /// How the value is wrong; selects the HTTP status.
     pub kind: InvalidKind,

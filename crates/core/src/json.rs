@@ -270,7 +270,7 @@ mod tests {
         struct Body {
             args: Json,
         }
-        let body: Body = serde_json::from_str(&format!(r#"{{"args":{deep}}}"#)).expect("carried, not looked into");
+        let body: Body = serde_json::from_str(&format!(r#"{{"args":{deep}}}"#)).expect("carried, not parsed");
         assert!(body.args.check("args", usize::MAX).is_err());
     }
 

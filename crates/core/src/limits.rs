@@ -42,7 +42,7 @@ pub const LOG_PAGE_BYTES_MAX: usize = 128 << 10;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Queues in a store.
 pub const QUEUES_MAX: usize = 10_000;
-/// What an audit entry keeps of its target before, and as much afterwards, as JSON.
+/// Bytes that an audit entry keeps of its target before the act, and as many of it afterwards, as JSON.
 pub const AUDIT_DETAIL_BYTES_MAX: usize = 4 << 10;
 /// Nesting depth of a JSON value.
 pub const JSON_DEPTH_MAX: usize = 64;

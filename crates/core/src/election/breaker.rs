@@ -214,10 +214,10 @@ mod tests {
         assert_eq!(breaker.status().failure_count, 0, "a success begins the row anew");
         let mut breaker = tripped(now, 1);
         assert!(!breaker.allows(now + (RESET - Duration::from_millis(1))));
-        let said = serde_json::to_string(&breaker.status()).expect("serializes");
+        let json = serde_json::to_string(&breaker.status()).expect("serializes");
         let expected = r#"{"state":"open","failureCount":5,"failureThreshold":5,"resetTimeout":"30s","resetTimeoutMs":30000,"trips":1}"#;
-        assert_eq!(said, expected);
-        assert_eq!(serde_json::from_str::<BreakerStatus>(&said).expect("is read back"), breaker.status());
+        assert_eq!(json, expected);
+        assert_eq!(serde_json::from_str::<BreakerStatus>(&json).expect("is read back"), breaker.status());
     }
 
     #[test]

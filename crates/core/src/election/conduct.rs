@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::Settings;
 
-/// What a coordinator waits for before it stands again, if a term of its own ended early: one that ended by itself is not worth
+/// How long a coordinator waits before it stands again, if a term of its own ended early: one that ended by itself is not worth
 /// fighting for at once.
 const STAND_AGAIN_MAX: Duration = Duration::from_millis(100);
 /// A coordinator that could not reach the leases tries again after this much, or after its renewal interval if that is shorter.
@@ -31,9 +31,9 @@ pub struct Conduct {
     /// Whether a leader goes on renewing while the circuit breaker is open. Its attempts end with the lease by themselves, and
     /// one that succeeds closes the breaker.
     pub renews_while_open: bool,
-    /// How often a follower beats.
+    /// How often a follower sends a heartbeat.
     pub follow_interval: Duration,
-    /// When a follower beats again after a beat that failed.
+    /// When a follower sends a heartbeat again after one that failed.
     pub retry_interval: Duration,
     /// For how long others may stand first after it stepped down.
     pub abstention: Duration,
@@ -66,7 +66,7 @@ impl Conduct {
         }
     }
 
-    /// Whoever wants a lock that others try for too, every `retry_delay`.
+    /// A process that wants a lock that others try for too, every `retry_delay`.
     pub fn lock(retry_delay: Duration) -> Self {
         Conduct {
             enrols: false,

@@ -47,29 +47,29 @@ impl ContentionWatch {
 mod tests {
     use super::*;
 
-    const BEAT: Duration = Duration::from_secs(5);
+    const INTERVAL: Duration = Duration::from_secs(5);
 
     #[test]
     fn only_what_exceeds_the_threshold_is_contention() {
         let now = Moment::default();
         let mut watch = ContentionWatch::new(ContentionSettings::default());
-        assert_eq!(watch.check(BEAT * 2, BEAT, now), None);
-        let found = watch.check(BEAT * 3, BEAT, now).expect("three times the interval");
-        assert_eq!((found.ratio, found.threshold, found.expected), (3.0, 2.0, BEAT));
+        assert_eq!(watch.check(INTERVAL * 2, INTERVAL, now), None);
+        let found = watch.check(INTERVAL * 3, INTERVAL, now).expect("three times the interval");
+        assert_eq!((found.ratio, found.threshold, found.expected), (3.0, 2.0, INTERVAL));
     }
 
     #[test]
     fn it_is_said_once_in_a_while() {
         let now = Moment::default();
         let mut watch = ContentionWatch::new(ContentionSettings::default());
-        assert!(watch.check(BEAT * 3, BEAT, now).is_some());
-        assert!(watch.check(BEAT * 3, BEAT, now + Duration::from_secs(29)).is_none());
-        assert!(watch.check(BEAT * 3, BEAT, now + Duration::from_secs(30)).is_some());
+        assert!(watch.check(INTERVAL * 3, INTERVAL, now).is_some());
+        assert!(watch.check(INTERVAL * 3, INTERVAL, now + Duration::from_secs(29)).is_none());
+        assert!(watch.check(INTERVAL * 3, INTERVAL, now + Duration::from_secs(30)).is_some());
     }
 
     #[test]
     fn it_can_be_switched_off() {
         let mut watch = ContentionWatch::new(ContentionSettings { enabled: false, ..ContentionSettings::default() });
-        assert!(watch.check(BEAT * 9, BEAT, Moment::default()).is_none());
+        assert!(watch.check(INTERVAL * 9, INTERVAL, Moment::default()).is_none());
     }
 }

@@ -68,7 +68,7 @@ pub struct Elector {
     me: String,
     settings: Settings,
     conduct: Conduct,
-    /// How often reads are cheap enough to be made between beats.
+    /// How often reads are cheap enough to be made between heartbeats.
     lease_check_interval: Option<Duration>,
     roster: Roster,
     stats: ElectionStats,
@@ -77,7 +77,7 @@ pub struct Elector {
     /// Whether the term has yet to be sealed before it may be acted on.
     is_unsealed: bool,
     seen: Option<Seen>,
-    /// When the last question was sent whose answer told who leads.
+    /// When the last request was sent whose reply named the leader.
     leader_read_at: Option<Moment>,
     vacancy: Option<Vacancy>,
     /// The leader and epoch of the last event for watchers.
@@ -90,13 +90,13 @@ pub struct Elector {
     abstains_until: Option<Moment>,
     /// Whether it could do a leader's work. Else it does not stand.
     is_fit: bool,
-    /// An election whose answer never came: it may have given us a term above this, or may yet, where it is on its way.
+    /// Set by an election without a reply: it may have granted us a term above this, or may do so while it is on its way.
     unsure_above: Option<Epoch>,
     exchange: Option<Exchange>,
-    beats: u64,
+    heartbeats: u64,
     /// The heartbeat at which to list the members, if not every heartbeat does.
-    roll_call_beat: u64,
-    next_beat: Moment,
+    roll_call_heartbeat: u64,
+    next_heartbeat: Moment,
     last_failed: bool,
 }
 
@@ -140,13 +140,13 @@ struct Exchange {
 }
 
 impl Elector {
-    /// Returns an elector whose first heartbeat is due at `first_beat`.
+    /// Returns an elector whose first heartbeat is due at `first_heartbeat_at`.
     pub fn new(
         me: &str,
         settings: Settings,
         lease_check_interval: Option<Duration>,
         now: Now,
-        first_beat: Moment,
+        first_heartbeat_at: Moment,
     ) -> Self {
         let grace = settings.epoch_grace_period;
         Elector {
@@ -170,9 +170,9 @@ impl Elector {
             is_fit: true,
             unsure_above: None,
             exchange: None,
-            beats: 0,
-            roll_call_beat: 1,
-            next_beat: first_beat,
+            heartbeats: 0,
+            roll_call_heartbeat: 1,
+            next_heartbeat: first_heartbeat_at,
             last_failed: false,
             settings,
         }
@@ -183,13 +183,13 @@ impl Elector {
         Elector { conduct, ..self }
     }
 
-    /// Begins a round; nothing where the breaker is open or there is nothing to look at.
+    /// Begins a round; returns nothing if the breaker is open or there is nothing to read.
     pub fn begin(&mut self, round: Round, now: Now) -> Option<Ask> {
         self.expire(now.at);
         if self.conduct.is_lock && self.term.is_none() && self.abstains(now.at) {
             return None;
         }
-        if round == Round::Heartbeat && !self.may_beat(now.at) {
+        if round == Round::Heartbeat && !self.may_send_heartbeat(now.at) {
             self.forget_what_is_stale(now.at);
             return None;
         }
@@ -202,15 +202,15 @@ impl Elector {
                 queue.push_back(Ask::Renew { epoch: held.epoch });
                 queue.extend(self.attendance());
             }
-            // Whoever holds it cannot be read: the answer tells.
+            // The holder of a lock cannot be read: only the reply shows whether it is free.
             None if self.conduct.is_lock => queue.push_back(Ask::Elect { floor: self.floor() }),
             None if !self.conduct.enrols => queue.push_back(Ask::Read),
             // Whether it may be on the roster is known from the list.
-            None if round == Round::Heartbeat && self.beats == 0 && self.is_shared() => {
+            None if round == Round::Heartbeat && self.heartbeats == 0 && self.is_shared() => {
                 queue.extend([Ask::Roster, Ask::Read]);
             }
             // A new member enrolls before it may be elected.
-            None if round == Round::Heartbeat && self.beats == 0 => {
+            None if round == Round::Heartbeat && self.heartbeats == 0 => {
                 queue.extend([Ask::Enroll, Ask::Read]);
                 queue.extend(self.attendance().find(|ask| *ask == Ask::Roster));
             }
@@ -234,7 +234,7 @@ impl Elector {
     }
 
     /// Takes the reply to the last request, which was sent at `asked`, and returns the next one. `None` ends the round.
-    pub fn on_reply(&mut self, answer: Reply, asked: Moment, now: Now) -> Option<Ask> {
+    pub fn on_reply(&mut self, reply: Reply, asked: Moment, now: Now) -> Option<Ask> {
         let mut exchange = self.exchange.take()?;
         if exchange.asked == Ask::Roster {
             self.members_listed();
@@ -242,11 +242,11 @@ impl Elector {
         if matches!(exchange.asked, Ask::Resign { .. }) {
             self.wait_for_usurper(now.at, &exchange);
         }
-        exchange.is_cut_short |= answer == Reply::Failed;
-        if matches!(answer, Reply::Read(_) | Reply::Granted(_)) {
+        exchange.is_cut_short |= reply == Reply::Failed;
+        if matches!(reply, Reply::Read(_) | Reply::Granted(_)) {
             self.leader_read_at = Some(asked);
         }
-        match (&exchange.asked, answer) {
+        match (&exchange.asked, reply) {
             (Ask::Read, Reply::Read(Some(lease))) => self.read_lease(lease, asked, now, &mut exchange),
             (Ask::Read, Reply::Read(None)) => self.read_vacancy(now, &mut exchange),
             (Ask::Roster, Reply::Roster(names)) => self.read_roster(names, now, &mut exchange),
@@ -258,7 +258,7 @@ impl Elector {
             (Ask::Renew { .. }, Reply::Granted(lease)) => self.prolong(&lease, asked, now, &mut exchange),
             (Ask::Renew { .. }, Reply::Refused) => {
                 self.lose();
-                exchange.queue = self.look();
+                exchange.queue = self.read_leader();
             }
             (Ask::Seal { .. }, Reply::Done) => self.sealed(now.at, &mut exchange),
             (Ask::Seal { epoch }, _) => {
@@ -268,7 +268,7 @@ impl Elector {
             (Ask::Elect { floor }, Reply::Failed) if !exchange.has_read_back => {
                 (exchange.failed, exchange.has_read_back) = (true, true);
                 self.unsure_above = Some(self.highest.epoch.max(*floor));
-                self.look().into_iter().for_each(|ask| exchange.queue.push_front(ask));
+                self.read_leader().into_iter().for_each(|ask| exchange.queue.push_front(ask));
             }
             // The request may have been carried out; then the place is free for the first candidate.
             (Ask::Resign { .. }, Reply::Failed) if exchange.usurped_for.is_some() => exchange.failed = true,
@@ -300,7 +300,7 @@ impl Elector {
             self.forget_what_is_stale(now.at);
         }
         if exchange.round == Round::Heartbeat {
-            self.beats += 1;
+            self.heartbeats += 1;
             let end = match (self.last_failed, exchange.is_cut_short) {
                 (true, _) => HeartbeatOutcome::Failed,
                 (false, true) => HeartbeatOutcome::CutShort,
@@ -313,7 +313,7 @@ impl Elector {
     fn read_lease(&mut self, lease: Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
         let is_ours = lease.holder == self.me;
         if is_ours && self.term.is_none() && self.unsure_above.is_some_and(|floor| lease.epoch > floor) {
-            return self.win_unheard(&lease, asked, now, exchange);
+            return self.win_without_reply(&lease, asked, now, exchange);
         }
         if let Some(vacancy) = self.vacancy.take() {
             self.stats.election_took(now.at - vacancy.since);
@@ -332,7 +332,7 @@ impl Elector {
         let epoch = if should_not_be { self.shown.1 } else { lease.epoch };
         self.publish_leader(leads.then(|| lease.holder.clone()), epoch, now.at);
         self.seen = Some(Seen { holder: lease.holder, epoch: lease.epoch, expires: now.at + lease.remaining, leads });
-        if exchange.round == Round::Heartbeat && self.beats > 0 {
+        if exchange.round == Round::Heartbeat && self.heartbeats > 0 {
             self.attend(exchange, now.at);
         }
     }
@@ -397,20 +397,20 @@ impl Elector {
     pub fn step_down(&mut self, now: Now) -> Vec<Ask> {
         let mut asks: Vec<Ask> = self.conduct.enrols.then_some(Ask::Withdraw).into_iter().collect();
         let held = self.term.filter(|_| !self.is_caretaker()).map(|held| held.epoch);
-        // A lock may be ours although it does not seem so: its answer was lost, or is on its way.
+        // A lock may be ours although it does not seem so: its reply was lost, or is on its way.
         let unread_lock = self.conduct.is_lock.then_some(self.highest.epoch);
         asks.extend(held.or(unread_lock).map(|epoch| Ask::Resign { holder: self.me.clone(), epoch }));
         self.foreign.is_enrolled = false;
         let until = now.at + self.conduct.abstention;
         self.abstains_until = Some(until);
         if !self.conduct.enrols {
-            self.next_beat = until;
+            self.next_heartbeat = until;
         }
         self.lose();
         asks
     }
 
-    /// Whether it could do a leader's work. One that could not follows, and does not stand. A term that it holds is for the
+    /// Whether it could do a leader's work. A member that could not follows, and does not stand. A term that it holds is for the
     /// caller to give up.
     pub fn set_fit(&mut self, is_fit: bool) {
         self.is_fit = is_fit;
@@ -451,7 +451,7 @@ impl Elector {
         self.seen.as_ref().filter(is_another).map(|seen| (seen.holder.as_str(), seen.epoch, seen.expires))
     }
 
-    /// When the question was sent whose answer told last who leads.
+    /// Returns when the last request was sent whose reply named the leader.
     pub fn leader_read_at(&self) -> Option<Moment> {
         self.leader_read_at
     }
@@ -461,7 +461,7 @@ impl Elector {
         &self.conduct
     }
 
-    /// The highest epoch that was ever heard of.
+    /// Returns the highest epoch that it has received.
     pub fn epoch(&self) -> Epoch {
         self.highest.epoch
     }

@@ -16,11 +16,11 @@ pub struct Event {
     pub at: Timestamp,
     /// Where it happened.
     pub namespace: String,
-    /// What happened.
+    /// The event.
     pub what: ElectionEvent,
 }
 
-/// What happened in an election.
+/// An event of an election.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub enum ElectionEvent {

@@ -83,14 +83,14 @@ const BUFFER_MAX: usize = 1_000_000;
 impl Settings {
     /// Sets the lease timeout, and scales the other times as in the defaults.
     pub fn with_ttl(self, ttl: Duration) -> Self {
-        let beat = ttl / 3;
+        let interval = ttl / 3;
         Settings {
-            heartbeat_interval: beat,
-            heartbeat_jitter: beat / 5,
+            heartbeat_interval: interval,
+            heartbeat_jitter: interval / 5,
             lease_timeout: ttl,
-            worker_timeout: ttl.saturating_add(beat),
+            worker_timeout: ttl.saturating_add(interval),
             startup_jitter_min: Duration::ZERO,
-            startup_jitter_max: beat,
+            startup_jitter_max: interval,
             ..self
         }
     }
@@ -144,12 +144,12 @@ impl Settings {
     /// Checks the times against each other.
     fn check_proportions(&self) -> Result<(), Invalid> {
         let longest = self.heartbeat_interval.saturating_add(self.heartbeat_jitter);
-        let beat = format!("heartbeat_interval + heartbeat_jitter ({})", duration::format(longest));
+        let interval = format!("heartbeat_interval + heartbeat_jitter ({})", duration::format(longest));
         let complaint = if certain_for(self.lease_timeout, self.lease_timeout) <= longest {
             // The holder acts on the lease for that long.
-            ("lease_timeout", format!("nine tenths of it to be more than {beat}"), self.lease_timeout)
+            ("lease_timeout", format!("nine tenths of it to be more than {interval}"), self.lease_timeout)
         } else if self.worker_timeout <= longest {
-            ("worker_timeout", format!("more than {beat}"), self.worker_timeout)
+            ("worker_timeout", format!("more than {interval}"), self.worker_timeout)
         } else if self.startup_jitter_max < self.startup_jitter_min {
             let least = format!("at least startup_jitter_min ({})", duration::format(self.startup_jitter_min));
             ("startup_jitter_max", least, self.startup_jitter_max)

@@ -106,7 +106,7 @@ impl ElectionStats {
     }
 
     /// Returns whether a heartbeat may be sent. The caller reports its end with `record_heartbeat`.
-    pub fn may_beat(&mut self, now: Moment) -> bool {
+    pub fn may_send_heartbeat(&mut self, now: Moment) -> bool {
         let allowed = self.on_breaker(|breaker| breaker.allows(now));
         self.metrics.heartbeats_skipped += u64::from(!allowed);
         allowed
@@ -139,7 +139,7 @@ impl ElectionStats {
 
     fn on_breaker<T>(&mut self, act: impl FnOnce(&mut CircuitBreaker) -> T) -> T {
         let before = self.breaker.status();
-        let answer = act(&mut self.breaker);
+        let result = act(&mut self.breaker);
         let after = self.breaker.status();
         if after.state != before.state {
             self.events.push(match after.state {
@@ -148,7 +148,7 @@ impl ElectionStats {
                 BreakerState::Closed => ElectionEvent::BreakerClosed { failure_count: after.failure_count },
             });
         }
-        answer
+        result
     }
 
     /// Returns the state of the circuit breaker.
@@ -210,7 +210,7 @@ mod tests {
     }
 
     /// Sends heartbeats that take `each`; returns after how many of them contention was detected.
-    fn beats_until_contended(each: Duration, outcomes: &[bool]) -> Option<(usize, Duration)> {
+    fn heartbeats_until_contended(each: Duration, outcomes: &[bool]) -> Option<(usize, Duration)> {
         let ends: Vec<_> = outcomes
             .iter()
             .map(|through| if *through { HeartbeatOutcome::Complete } else { HeartbeatOutcome::Failed })
@@ -234,9 +234,17 @@ mod tests {
     fn beats_that_are_cut_off_below_the_threshold_are_contention_together() {
         // A request to Redis without a reply ends after 4 s, a renewal with the default settings after 4.25 s.
         for each in [4_000, 4_250].map(Duration::from_millis) {
-            assert_eq!(beats_until_contended(each, &[false, false, false, false]), Some((3, each * 3)));
-            assert_eq!(beats_until_contended(each, &[false, false, true]), Some((3, each * 3)), "slow, then through");
-            assert_eq!(beats_until_contended(each, &[false, true, false, true]), None, "one that gets through ends it");
+            assert_eq!(heartbeats_until_contended(each, &[false, false, false, false]), Some((3, each * 3)));
+            assert_eq!(
+                heartbeats_until_contended(each, &[false, false, true]),
+                Some((3, each * 3)),
+                "slow, then through"
+            );
+            assert_eq!(
+                heartbeats_until_contended(each, &[false, true, false, true]),
+                None,
+                "one that gets through ends it"
+            );
         }
     }
 
@@ -274,6 +282,6 @@ mod tests {
 
     #[test]
     fn beats_that_are_refused_at_once_are_an_outage_and_no_contention() {
-        assert_eq!(beats_until_contended(Duration::from_millis(5), &[false; 4]), None);
+        assert_eq!(heartbeats_until_contended(Duration::from_millis(5), &[false; 4]), None);
     }
 }

@@ -179,7 +179,7 @@ pub struct RefusedWrite {
     pub at: Timestamp,
     /// The node whose write it was.
     pub node: NodeId,
-    /// What the writer no longer owned.
+    /// The kind of ownership that the writer had lost.
     pub fence: FenceKind,
     /// The refused write, such as `dispatch`.
     pub what: String,
@@ -194,7 +194,7 @@ pub struct RefusedWrite {
     pub job_id: Option<JobId>,
 }
 
-/// What a writer no longer owned. `leader`: the leadership, by its epoch. `run`: the run of a job, by its execution id.
+/// The ownership that a writer had lost. `leader`: the leadership, by its epoch. `run`: the run of a job, by its execution id.
 /// `owner`: the events of a run, by the node that records them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

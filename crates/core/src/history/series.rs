@@ -68,7 +68,7 @@ pub struct Slots {
     pub free: u64,
 }
 
-/// What one node counted in one step.
+/// The counts of one node in one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bucket {
@@ -171,7 +171,7 @@ impl Series {
     }
 }
 
-/// What a queue counted in the whole window.
+/// The counts of a queue in the whole window.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]

@@ -16,7 +16,7 @@ use crate::ids::ExecutionId;
 /// a change of leader.
 pub const CLOCKS_APART_MAX: Duration = Duration::from_secs(300);
 
-/// Returns the time of an event of a run: `said` as its worker states it, but not before the dispatch and not after
+/// Returns the time of an event of a run: `stated`, which is the worker's time, but not before the dispatch and not after
 /// `now`.
 pub fn happened_at(execution: ExecutionId, stated: Timestamp, now: Timestamp) -> Timestamp {
     stated.min(now).max(execution.minted_at().unwrap_or(Timestamp::MIN))
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn nothing_happens_in_a_run_before_its_dispatch_or_after_it_is_reported() {
         for (stated, happened) in [(940, 1_000), (1_000, 1_000), (1_005, 1_005), (1_060, 1_010)] {
-            assert_eq!(happened_at(execution(), at(stated), at(1_010)), at(happened), "said {stated}");
+            assert_eq!(happened_at(execution(), at(stated), at(1_010)), at(happened), "stated {stated}");
         }
     }
 

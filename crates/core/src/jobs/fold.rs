@@ -20,7 +20,7 @@ pub struct EventFold {
     by_run: HashMap<ExecutionId, usize>,
 }
 
-/// What became of an event.
+/// The place of an event among the reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Folded {
     /// The index of the report of its run.

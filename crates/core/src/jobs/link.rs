@@ -28,7 +28,7 @@ pub trait WorkerLink: Send + Sync {
     /// Records events of runs. Accepted events are durable when it returns.
     async fn report(&self, report: Report) -> Result<Reported>;
     /// Reports that the worker is alive and which runs it has.
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply>;
+    async fn heartbeat(&self, heartbeat: Heartbeat) -> Result<HeartbeatReply>;
     /// Removes the worker. Its unfinished runs are released at once.
     async fn leave(&self, worker: WorkerId) -> Result<()>;
     /// Returns the address of the coordinator, for people to read and without credentials; empty if it is in this

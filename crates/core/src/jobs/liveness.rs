@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::jobs::wire::{NodeRole, NodeState};
 
-    const BEAT: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(10);
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn record(id: &str, heartbeat_s: i64) -> NodeRecord {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_change_counts_and_the_timestamp_does_not() {
-        let mut liveness = Liveness::new(BEAT, TIMEOUT);
+        let mut liveness = Liveness::new(INTERVAL, TIMEOUT);
         liveness.observe(&[record("a", 1), record("b", 1_000_000)], at(0));
         // One clock goes back an hour, the other stands still far in the future.
         liveness.observe(&[record("a", -3_600), record("b", 1_000_000)], at(10));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn silence_that_nobody_could_have_broken_does_not_count() {
-        let mut liveness = Liveness::new(BEAT, TIMEOUT);
+        let mut liveness = Liveness::new(INTERVAL, TIMEOUT);
         liveness.observe(&[record("a", 1)], at(0));
         liveness.observe(&[record("a", 1)], at(20));
         assert_eq!(liveness.seen(&node("a")), Some(at(0)), "two heartbeats apart is no gap");

@@ -37,8 +37,8 @@ const ROUNDING: Duration = Duration::from_millis(2);
 const PROBE_FIRST: Duration = Duration::from_secs(4);
 const PROBE_MAX: Duration = Duration::from_secs(30);
 /// The pauses between two inspections of the queues: while readers have work, and otherwise.
-const LOOK_BUSY: Duration = Duration::from_millis(200);
-const LOOK_IDLE: Duration = Duration::from_secs(1);
+const PAUSE_BUSY: Duration = Duration::from_millis(200);
+const PAUSE_IDLE: Duration = Duration::from_secs(1);
 
 /// Returns the name of a reader in the registry, by which the next leader recognises it.
 pub fn reader_name(worker: &WorkerId) -> String {
@@ -59,7 +59,7 @@ pub struct Readers {
 #[derive(Debug)]
 struct Watched {
     wanted_at: Moment,
-    looked_at: Option<Moment>,
+    inspected_at: Option<Moment>,
     readers: BTreeMap<WorkerId, Reading>,
     /// Whether a reader may wait that the bus does not list.
     is_awaited: bool,
@@ -139,7 +139,7 @@ impl Readers {
         }
         let watched = Watched {
             wanted_at: now,
-            looked_at: None,
+            inspected_at: None,
             readers: BTreeMap::new(),
             is_awaited: false,
             probed_at: None,
@@ -165,26 +165,26 @@ impl Readers {
 
     /// Returns how long to wait before the next inspection.
     pub fn pause(&self, now: Moment) -> Duration {
-        let is_recent = |at: Moment| now - at < LOOK_IDLE * 2;
+        let is_recent = |at: Moment| now - at < PAUSE_IDLE * 2;
         let is_busy = |watched: &Watched| {
             let is_read = watched.readers.values().any(|reading| reading.is_proven);
             is_read && is_recent(watched.wanted_at) || watched.probed_at.is_some_and(is_recent)
         };
-        if self.queues.values().any(is_busy) { LOOK_BUSY } else { LOOK_IDLE }
+        if self.queues.values().any(is_busy) { PAUSE_BUSY } else { PAUSE_IDLE }
     }
 
-    /// Records the readers of a queue. The request was sent at `asked`, the reply received at `answered`. `seen` is
+    /// Records the readers of a queue. The request was sent at `asked`, the reply received at `received`. `seen` is
     /// `None` if the queue has no consumer group.
-    pub fn observe(&mut self, queue: &QueueName, seen: Option<&QueueReaders>, asked: Moment, answered: Moment) {
+    pub fn observe(&mut self, queue: &QueueName, seen: Option<&QueueReaders>, asked: Moment, received: Moment) {
         let Some(watched) = self.queues.get_mut(queue) else { return };
-        let before = watched.looked_at.replace(asked);
+        let before = watched.inspected_at.replace(asked);
         watched.is_awaited = seen.is_some_and(|seen| seen.is_awaited);
         let mut known = std::mem::take(&mut watched.readers);
         for reader in seen.into_iter().flat_map(|seen| &seen.readers).filter(|reader| !reader.is_consumer) {
             let Ok(worker) = WorkerId::new(reader.name.as_str()) else { continue };
-            // The bus measured the idle time between `asked` and `answered`.
+            // The bus measured the idle time between `asked` and `received`.
             let last = Moment(asked.0.saturating_sub(reader.idle));
-            let last_at_most = Moment(answered.0.saturating_sub(reader.idle)) + ROUNDING;
+            let last_at_most = Moment(received.0.saturating_sub(reader.idle)) + ROUNDING;
             let is_expected = self.expected.contains(&worker);
             let left = self.left.get(&worker).copied();
             // A reader that the last inspection did not list has read since then.
@@ -194,7 +194,7 @@ impl Readers {
             let mut reading = known.remove(&worker).unwrap_or(unknown);
             (reading.last, reading.pending) = (last, reader.pending);
             reading.is_proven |= last > reading.after;
-            if reading.is_proven && answered - last < self.stale_after {
+            if reading.is_proven && received - last < self.stale_after {
                 watched.probe_pause = PROBE_FIRST;
             }
             watched.readers.insert(worker, reading);

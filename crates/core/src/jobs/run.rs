@@ -155,7 +155,7 @@ impl Outcome {
     pub fn repeats(&self, ended: ExecutionStatus, error: Option<&str>, result: Option<&str>) -> bool {
         self.ended_as() == ended
             && match self {
-                Outcome::Completed { result: said } => said.as_ref().map(Json::as_str) == result,
+                Outcome::Completed { result: own } => own.as_ref().map(Json::as_str) == result,
                 Outcome::Failed { .. } | Outcome::TimedOut { .. } | Outcome::Lost { .. } => self.error() == error,
                 Outcome::Cancelled { .. } | Outcome::Released => true,
             }

@@ -2,7 +2,7 @@
 //!
 //! A store reads the present run of a job as a [`RunState`], applies reports to it in order and writes the result: the state
 //! itself while the run is in flight, [`Write::Final`] or [`Write::Again`] when it ended. For a report of any other run the
-//! store reads the recorded end of that run, by which the rules tell a duplicate from a stale report.
+//! store reads the recorded end of that run, by which the rules distinguish a duplicate from a stale report.
 //!
 //! A store may record plain completions by a statement of its own. The conformance suite compares what that statement writes
 //! with what this module decides.

@@ -1,4 +1,4 @@
-//! The definition of a job: all that is said about it but when it runs. A new field of a job is added here.
+//! The definition of a job: all that a request sets but the time at which it runs. A new field of a job is added here.
 //!
 //! | type | who has it | options |
 //! | --- | --- | --- |
@@ -6,7 +6,7 @@
 //! | [`JobDefinition`] | stored jobs: [`NewJob`](super::NewJob), [`Job`](super::Job) | filled in with the coordinator's defaults |
 //! | [`RunInput`] | workers: [`Dispatch`](super::wire::Dispatch), [`Assignment`](super::link::Assignment) | those that a worker needs |
 //!
-//! Stores keep a definition as its arguments and a [`document`](JobDefinition::document), which they never look into. The fields
+//! Stores keep a definition as its arguments and a [`document`](JobDefinition::document), which they never parse. The fields
 //! by which jobs are listed are also given to them as search keys.
 
 use std::borrow::Cow;
@@ -104,7 +104,7 @@ pub struct JobDefinition {
     pub tags: Vec<String>,
 }
 
-/// What every run of a job is given.
+/// The input of every run of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -248,7 +248,7 @@ pub fn correlation_key(id: &str) -> String {
     format!("{CORRELATION_KEY}{id}")
 }
 
-/// What the search key of a correlation id begins with.
+/// The prefix of the search key of a correlation id.
 pub const CORRELATION_KEY: &str = "c:";
 
 /// Returns the search key of the jobs of a schedule.
@@ -256,7 +256,7 @@ pub fn schedule_key(name: &ScheduleName) -> String {
     format!("{SCHEDULE_KEY}{name}")
 }
 
-/// What the search key of a schedule begins with.
+/// The prefix of the search key of a schedule.
 pub const SCHEDULE_KEY: &str = "s:";
 
 /// Returns the search key of jobs with this tag.
@@ -264,7 +264,7 @@ pub fn tag_key(tag: &str) -> String {
     format!("{TAG_KEY}{tag}")
 }
 
-/// What the search key of a tag begins with.
+/// The prefix of the search key of a tag.
 pub const TAG_KEY: &str = "t:";
 
 impl JobDefinition {

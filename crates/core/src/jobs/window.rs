@@ -59,9 +59,9 @@ pub enum Place {
 
 impl Place {
     /// Returns where the worker of a heartbeat receives its runs.
-    pub fn of(beat: &WorkerHeartbeat) -> Self {
-        match &beat.via {
-            Some(node) if beat.inbox.is_some() => Place::Node(node.clone()),
+    pub fn of(heartbeat: &WorkerHeartbeat) -> Self {
+        match &heartbeat.via {
+            Some(node) if heartbeat.inbox.is_some() => Place::Node(node.clone()),
             _ => Place::Bus,
         }
     }
@@ -121,9 +121,9 @@ struct Totals {
 /// The runs at a place that no worker has: on their way, in the inbox of a node, or untaken on the bus.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct WaitingRuns {
-    /// Those of the queue.
+    /// The runs of the queue.
     pub of_queue: u64,
-    /// Those of all queues. Only used for a node.
+    /// The runs of all queues. Only used for a node.
     pub of_place: u64,
 }
 
@@ -134,38 +134,39 @@ impl Windows {
     }
 
     /// Takes in a heartbeat, unless it is older than the last one of its worker.
-    pub fn on_heartbeat(&mut self, beat: &WorkerHeartbeat, now: Timestamp) {
-        let known = self.workers.remove(&beat.worker_id);
+    pub fn on_heartbeat(&mut self, heartbeat: &WorkerHeartbeat, now: Timestamp) {
+        let known = self.workers.remove(&heartbeat.worker_id);
         if let Some(known) = known {
             // A little out of order: the heartbeat is outdated. By more, or if our own clock went back: a clock was
             // set.
-            let late = elapsed(beat.at, known.reported_at);
+            let late = elapsed(heartbeat.at, known.reported_at);
             if !late.is_zero() && late < OUT_OF_ORDER_MAX && now >= known.seen_at {
-                self.workers.insert(beat.worker_id.clone(), known);
+                self.workers.insert(heartbeat.worker_id.clone(), known);
                 return;
             }
-            let queues = if known.queues == beat.queues { known.queues.clone() } else { distinct(&beat.queues) };
-            self.replace(known, beat, queues, now);
+            let queues =
+                if known.queues == heartbeat.queues { known.queues.clone() } else { distinct(&heartbeat.queues) };
+            self.replace(known, heartbeat, queues, now);
         } else {
             let nothing = Seen {
                 place: Place::Bus,
                 queues: Vec::new(),
                 slots: Slots::default(),
-                reported_at: beat.at,
+                reported_at: heartbeat.at,
                 seen_at: now,
             };
-            self.replace(nothing, beat, distinct(&beat.queues), now);
+            self.replace(nothing, heartbeat, distinct(&heartbeat.queues), now);
         }
     }
 
-    fn replace(&mut self, known: Seen, beat: &WorkerHeartbeat, queues: Vec<QueueName>, now: Timestamp) {
-        let queues = if beat.state == WorkerState::Active { queues } else { Vec::new() };
-        let (place, slots) = (Place::of(beat), Slots::of(beat));
-        let seen = Seen { place, queues, slots, reported_at: beat.at, seen_at: now };
+    fn replace(&mut self, known: Seen, heartbeat: &WorkerHeartbeat, queues: Vec<QueueName>, now: Timestamp) {
+        let queues = if heartbeat.state == WorkerState::Active { queues } else { Vec::new() };
+        let (place, slots) = (Place::of(heartbeat), Slots::of(heartbeat));
+        let seen = Seen { place, queues, slots, reported_at: heartbeat.at, seen_at: now };
         // Add first, then subtract: otherwise a queue with one worker would lose its turnover with every heartbeat.
         self.add(&seen);
         self.subtract(&known);
-        self.workers.insert(beat.worker_id.clone(), seen);
+        self.workers.insert(heartbeat.worker_id.clone(), seen);
     }
 
     /// Forgets workers that were last seen `stale_after` ago or longer.
@@ -294,13 +295,13 @@ fn subtract(places: &mut BTreeMap<Place, Totals>, seen: &Seen) {
 }
 
 impl Slots {
-    fn of(beat: &WorkerHeartbeat) -> Self {
+    fn of(heartbeat: &WorkerHeartbeat) -> Self {
         // Only a node's gateway knows of both; the reads of a worker on the bus are its own.
-        let inbox = beat.inbox.as_ref();
+        let inbox = heartbeat.inbox.as_ref();
         Slots {
-            free: beat.free.into(),
-            running: beat.running.into(),
-            ahead: inbox.map_or(0, |_| beat.running.saturating_sub(beat.slots()).into()),
+            free: heartbeat.free.into(),
+            running: heartbeat.running.into(),
+            ahead: inbox.map_or(0, |_| heartbeat.running.saturating_sub(heartbeat.slots()).into()),
             prefetch: inbox.map_or(0, |inbox| inbox.prefetch.into()),
         }
     }

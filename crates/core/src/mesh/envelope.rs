@@ -97,7 +97,7 @@ pub enum Malformed {
     Field(&'static str),
 }
 
-/// The fields of all messages; the fields that are present tell the kind.
+/// The fields of all messages; the fields that are present determine the kind.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Incoming<'a> {

@@ -25,7 +25,7 @@ pub trait SharedCache: Send + Sync {
     fn address(&self) -> String {
         String::new()
     }
-    /// Looks up a key.
+    /// Reads a key.
     async fn get(&self, key: &str) -> Result<Lookup>;
     /// Stores a value for at most `lifetime`, unless the key was outdated or got a value since the ticket was issued.
     /// Returns whether it was stored.

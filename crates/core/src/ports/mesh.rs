@@ -24,8 +24,8 @@ pub trait MeshLink: Send + Sync {
     fn key(&self) -> String {
         String::new()
     }
-    /// A number that nobody in this mesh has or had, as far as the registry knows. `inbox` hears what is sent to it and to
-    /// all, from before it is registered until the membership is dropped.
+    /// Joins under a number that nobody in this mesh has or had, as far as the registry knows. `inbox` receives what is sent
+    /// to it and to all, from before it is registered until the membership is dropped.
     async fn join(&self, hostname: &str, inbox: Arc<dyn MeshInbox>) -> Result<Box<dyn Membership>>;
     /// Returns the instances with a heartbeat within `ttl`, by number. The caller sets `is_self`.
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>>;

@@ -46,7 +46,7 @@ use service::{Service, Terms};
 /// How many heartbeat timeouts a silent worker is remembered for.
 const FORGOTTEN_AFTER_TIMEOUTS: u32 = 10;
 
-/// What is known of earlier terms at the start.
+/// The known state of earlier terms at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// There was no earlier term, as far as is known.
@@ -64,7 +64,7 @@ pub struct Output {
     pub sends: Vec<(Peer, Bytes)>,
     /// Events for logs and metrics.
     pub events: Vec<ShardEvent>,
-    /// What the rebalances among the events have moved, and why, for display.
+    /// The moves of the rebalances among the events, with their reasons, for display.
     pub rebalances: Vec<Rebalanced>,
 }
 
@@ -264,11 +264,11 @@ impl Coordinator {
         if is_awaited && service.has_reported(&report) {
             self.stop_awaiting(&name, &worker, now);
         }
-        self.answer(&report, registers, output);
+        self.reply(&report, registers, output);
     }
 
     /// Sends a worker its assignment, now or with the next rebalance.
-    fn answer(&mut self, report: &Report, registers: bool, output: &mut Output) {
+    fn reply(&mut self, report: &Report, registers: bool, output: &mut Output) {
         let terms = self.terms();
         let (name, worker) = (&report.service_name, &report.worker_id);
         let Some(service) = self.services.get_mut(name) else { return };
@@ -276,7 +276,7 @@ impl Coordinator {
         // shards.
         let is_listed = service.members.get(worker).is_some_and(|member| member.is_listed);
         let is_due = service.due_at().is_some() && (report.beat.is_none() || !service.is_held());
-        service.answer(worker, registers && (is_due || !is_listed), report.beat, &terms, output);
+        service.reply(worker, registers && (is_due || !is_listed), report.beat, &terms, output);
         if service.due_at().is_some() {
             self.dirty.insert(name.clone());
         }
@@ -358,7 +358,7 @@ impl Coordinator {
                 let is_overtaken = leave.version.is_some_and(|seen| seen < member.granted_at);
                 let is_of_former_life = leave.beat.is_some_and(|beat| beat < member.beat);
                 if is_overtaken || is_of_former_life {
-                    service.answer(&leave.worker_id, false, None, &terms, output);
+                    service.reply(&leave.worker_id, false, None, &terms, output);
                     return;
                 }
                 let target = member.target.clone();
@@ -393,7 +393,7 @@ impl Coordinator {
     pub fn tick(&mut self, now: Duration, output: &mut Output) {
         if now >= self.next_check {
             self.next_check = now + self.settings.check_interval;
-            self.look_for_the_dead(now, output);
+            self.remove_silent_workers(now, output);
         }
         let terms = self.terms();
         let is_due = |name: &ServiceName, services: &BTreeMap<ServiceName, Service>| {
@@ -428,7 +428,7 @@ impl Coordinator {
         }
     }
 
-    fn look_for_the_dead(&mut self, now: Duration, output: &mut Output) {
+    fn remove_silent_workers(&mut self, now: Duration, output: &mut Output) {
         if now >= self.settings.heartbeat_timeout {
             self.give_up_awaited(output);
         }
@@ -437,7 +437,7 @@ impl Coordinator {
             let before = service.members.len();
             let mut died = Vec::new();
             service.members.retain(|worker, member| {
-                let silent_for = now.saturating_sub(member.last_beat);
+                let silent_for = now.saturating_sub(member.last_heartbeat);
                 if member.is_active && silent_for >= self.settings.heartbeat_timeout {
                     died.push((worker.clone(), member.target.clone()));
                     member.die();

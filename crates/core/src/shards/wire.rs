@@ -5,7 +5,7 @@
 //! receives exactly that protocol; our additions are optional in requests and separate fields in replies.
 //!
 //! `beat` is such an addition: a number that a worker puts into a register or heartbeat and finds in the reply, so that
-//! it knows which of its messages was received. Without it, a reply looks like an assignment that was sent unrequested.
+//! it knows which of its messages was received. Without it, a reply is the same as an assignment that was sent unrequested.
 
 mod read;
 #[cfg(test)]
@@ -148,7 +148,7 @@ pub struct Revoke {
 pub struct Refusal {
     /// One of the constants below.
     pub code: Cow<'static, str>,
-    /// What was wrong and what was expected.
+    /// The wrong value, and the values that are accepted.
     pub message: String,
 }
 
@@ -206,7 +206,7 @@ impl CoordinatorMessage {
 }
 
 /// Returns the encoded assignment as a reply to `beat`, without encoding its shards again.
-pub fn answering(assignment: &Bytes, beat: Option<u64>) -> Bytes {
+pub fn replying_to(assignment: &Bytes, beat: Option<u64>) -> Bytes {
     let (Some(beat), Some(open)) = (beat, assignment.strip_suffix(b"}}")) else {
         return assignment.clone();
     };

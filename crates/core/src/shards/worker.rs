@@ -25,7 +25,7 @@ const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often it sends while it has no certainty.
 const TRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Upper bound of the heartbeats that wait for a reply.
-const BEATS_MAX: usize = 64;
+const UNCONFIRMED_MAX: usize = 64;
 
 /// The settings of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,20 +67,20 @@ pub struct Worker {
     assigned: Vec<Shard>,
     certain_until: Option<Duration>,
     /// Numbers and times of heartbeats without a reply.
-    beats: VecDeque<(u64, Duration)>,
+    unconfirmed: VecDeque<(u64, Duration)>,
     next_beat: u64,
     /// Identifies this process: the number of its first heartbeat.
     instance: u64,
     next_send: Duration,
-    last_heard: Duration,
+    last_received: Duration,
     /// When it last received a message of the present version or a higher one.
-    version_heard: Duration,
+    version_received_at: Duration,
     /// The shards in the last change for the application.
     reported: Vec<Shard>,
     /// The shards that the last change removed, until it is acknowledged.
-    letting_go: Option<Vec<Shard>>,
+    releasing: Option<Vec<Shard>>,
     /// Recently released shards, each with the number of the first heartbeat that no longer lists them.
-    let_go: VecDeque<(u64, Vec<Shard>)>,
+    recently_released: VecDeque<(u64, Vec<Shard>)>,
     stage: Stage,
     is_replaced: bool,
 }
@@ -91,7 +91,7 @@ enum Stage {
     /// It releases its shards before it leaves.
     Leaving,
     /// It holds nothing, and sends `leave` until that is confirmed.
-    SayingGoodbye,
+    SendingLeave,
     /// Another process has its id: it stops its work, and sends nothing.
     Replaced,
     Gone,
@@ -108,15 +108,15 @@ impl Worker {
             seen: Version::default(),
             assigned: Vec::new(),
             certain_until: None,
-            beats: VecDeque::new(),
+            unconfirmed: VecDeque::new(),
             next_beat: first_beat,
             instance: first_beat,
             next_send: now,
-            last_heard: now,
-            version_heard: now,
+            last_received: now,
+            version_received_at: now,
             reported: Vec::new(),
-            letting_go: None,
-            let_go: VecDeque::new(),
+            releasing: None,
+            recently_released: VecDeque::new(),
             stage: Stage::Working,
             is_replaced: false,
         }
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     fn silent_at(&self) -> Duration {
-        self.last_heard + (self.heartbeat_timeout / 2).max(self.interval() * 2)
+        self.last_received + (self.heartbeat_timeout / 2).max(self.interval() * 2)
     }
 
     /// Returns whether it has left or was replaced, and holds nothing.
@@ -176,13 +176,13 @@ impl Worker {
     /// Handles a new connection: the last messages on the old one may be lost.
     pub fn reconnected(&mut self, now: Duration) {
         self.next_send = now;
-        self.last_heard = now;
+        self.last_received = now;
     }
 
     /// Adds the messages that are due.
     pub fn tick(&mut self, now: Duration, outgoing: &mut Vec<Message>) {
         if self.stage == Stage::Leaving && self.holds_nothing() {
-            self.stage = Stage::SayingGoodbye;
+            self.stage = Stage::SendingLeave;
             self.next_send = now;
         }
         if self.stage == Stage::Replaced && self.holds_nothing() {
@@ -191,28 +191,28 @@ impl Worker {
         if now < self.next_send || matches!(self.stage, Stage::Replaced | Stage::Gone) {
             return;
         }
-        let interval = if self.is_certain(now) && self.stage != Stage::SayingGoodbye {
+        let interval = if self.is_certain(now) && self.stage != Stage::SendingLeave {
             self.interval()
         } else {
             self.interval().min(TRY_INTERVAL_MAX)
         };
         self.next_send = now + self.apart(interval);
         outgoing.push(match self.stage {
-            Stage::SayingGoodbye => self.leave_message(),
+            Stage::SendingLeave => self.leave_message(),
             _ if self.is_certain(now) => Message::Heartbeat(self.report(now)),
             _ => Message::Register(self.report(now)),
         });
     }
 
     /// Handles a message of the coordinator.
-    pub fn on_message(&mut self, answer: CoordinatorMessage, now: Duration, outgoing: &mut Vec<Message>) {
-        match answer {
+    pub fn on_message(&mut self, message: CoordinatorMessage, now: Duration, outgoing: &mut Vec<Message>) {
+        match message {
             _ if self.is_replaced => {}
             CoordinatorMessage::Error(refusal) if refusal.code == Refusal::REPLACED => self.give_up(),
             CoordinatorMessage::Assignment(assignment) => self.take_assignment(assignment, now),
             CoordinatorMessage::Revoke(revoke) => self.take_revocation(revoke, now, outgoing),
             // The coordinator is alive; the rejected message is sent again in any case.
-            CoordinatorMessage::Error(_) => self.last_heard = now,
+            CoordinatorMessage::Error(_) => self.last_received = now,
         }
     }
 
@@ -229,7 +229,7 @@ impl Worker {
         if self.is_outdated(assignment.version, now) {
             return;
         }
-        self.last_heard = now;
+        self.last_received = now;
         let is_of_successor = self.version != Version::default() && assignment.version.term() != self.version.term();
         self.record_version(assignment.version, now);
         if let Some(timeout) = assignment.heartbeat_timeout.filter(|timeout| !timeout.is_zero()) {
@@ -240,15 +240,15 @@ impl Worker {
         self.assigned.dedup();
         if let Some(beat) = assignment.beat {
             // This replies to a report of shards that are released by now: a new coordinator may take them for held.
-            for (_, gone) in self.let_go.iter().filter(|(first, _)| *first > beat) {
+            for (_, gone) in self.recently_released.iter().filter(|(first, _)| *first > beat) {
                 self.assigned.retain(|shard| gone.binary_search(shard).is_err());
             }
         }
         match assignment.beat {
             Some(beat) => self.confirm_heartbeat(beat),
-            None if self.stage == Stage::SayingGoodbye && self.assigned.is_empty() => self.stage = Stage::Gone,
+            None if self.stage == Stage::SendingLeave && self.assigned.is_empty() => self.stage = Stage::Gone,
             // A grant was sent before the leave was received: send it again, with that version.
-            None if self.stage == Stage::SayingGoodbye => self.next_send = now,
+            None if self.stage == Stage::SendingLeave => self.next_send = now,
             None => {}
         }
         self.next_send = self.next_send.min(now + self.interval());
@@ -262,12 +262,12 @@ impl Worker {
         if self.is_outdated(revoke.version, now) {
             return;
         }
-        self.last_heard = now;
+        self.last_received = now;
         self.record_version(revoke.version, now);
         revoke.shards.sort_unstable();
         self.assigned.retain(|shard| revoke.shards.binary_search(shard).is_err());
         let is_held = |shard: &Shard| {
-            let going = self.letting_go.as_ref().is_some_and(|going| going.binary_search(shard).is_ok());
+            let going = self.releasing.as_ref().is_some_and(|going| going.binary_search(shard).is_ok());
             going || self.reported.binary_search(shard).is_ok()
         };
         let free: Vec<Shard> = revoke.shards.into_iter().filter(|shard| !is_held(shard)).collect();
@@ -277,20 +277,20 @@ impl Worker {
     /// Returns whether a message is of a former coordinator, or overtaken by a later one. But if nothing else was
     /// received for a whole timeout, and no shard is held, the coordinator has begun again with lower versions.
     fn is_outdated(&self, version: Version, now: Duration) -> bool {
-        let begins_anew = self.holds_nothing() && now >= self.version_heard + self.heartbeat_timeout;
+        let begins_anew = self.holds_nothing() && now >= self.version_received_at + self.heartbeat_timeout;
         version < self.version && !begins_anew
     }
 
     fn record_version(&mut self, version: Version, now: Duration) {
         self.version = version;
-        self.version_heard = now;
+        self.version_received_at = now;
         self.seen = self.seen.max(version);
     }
 
     fn confirm_heartbeat(&mut self, beat: u64) {
-        let Some((_, sent)) = self.beats.iter().find(|(number, _)| *number == beat).copied() else { return };
-        self.beats.retain(|(number, _)| *number > beat);
-        self.let_go.retain(|(first, _)| *first > beat);
+        let Some((_, sent)) = self.unconfirmed.iter().find(|(number, _)| *number == beat).copied() else { return };
+        self.unconfirmed.retain(|(number, _)| *number > beat);
+        self.recently_released.retain(|(first, _)| *first > beat);
         // A tenth is left for clock drift, and for the application to stop.
         let until = sent + self.heartbeat_timeout - self.heartbeat_timeout / 10;
         self.certain_until = self.certain_until.max(Some(until));
@@ -298,7 +298,7 @@ impl Worker {
 
     /// Returns the next change for the application. `None` if there is none, or the last one is not acknowledged.
     pub fn change(&mut self, now: Duration) -> Option<Change> {
-        if self.letting_go.is_some() {
+        if self.releasing.is_some() {
             return None;
         }
         let shards = self.shards(now).to_vec();
@@ -310,17 +310,17 @@ impl Worker {
             return None;
         }
         self.reported.clone_from(&shards);
-        self.letting_go = Some(removed.clone());
+        self.releasing = Some(removed.clone());
         Some(Change { added, removed, shards, version: self.version })
     }
 
     /// Records that the application has applied the last change.
     pub fn acknowledge(&mut self, outgoing: &mut Vec<Message>) {
-        let released = self.letting_go.take().unwrap_or_default();
+        let released = self.releasing.take().unwrap_or_default();
         if !released.is_empty() {
-            self.let_go.push_back((self.next_beat, released.clone()));
-            if self.let_go.len() > BEATS_MAX {
-                self.let_go.pop_front();
+            self.recently_released.push_back((self.next_beat, released.clone()));
+            if self.recently_released.len() > UNCONFIRMED_MAX {
+                self.recently_released.pop_front();
             }
         }
         self.release(released, outgoing);
@@ -329,7 +329,7 @@ impl Worker {
     /// Records that the application works on no shard, and repeats all of them in the next change.
     pub fn start_over(&mut self, outgoing: &mut Vec<Message>) {
         self.acknowledge(outgoing);
-        self.letting_go = Some(std::mem::take(&mut self.reported));
+        self.releasing = Some(std::mem::take(&mut self.reported));
         self.acknowledge(outgoing);
     }
 
@@ -350,7 +350,7 @@ impl Worker {
     }
 
     fn holds_nothing(&self) -> bool {
-        self.reported.is_empty() && self.letting_go.is_none()
+        self.reported.is_empty() && self.releasing.is_none()
     }
 
     fn leave_message(&mut self) -> Message {
@@ -369,12 +369,12 @@ impl Worker {
     /// Returns its shards, including those that the application still has to stop working on.
     fn report(&mut self, now: Duration) -> Report {
         let beat = self.number();
-        self.beats.push_back((beat, now));
-        if self.beats.len() > BEATS_MAX {
-            self.beats.pop_front();
+        self.unconfirmed.push_back((beat, now));
+        if self.unconfirmed.len() > UNCONFIRMED_MAX {
+            self.unconfirmed.pop_front();
         }
         let mut held = self.reported.clone();
-        held.extend(self.letting_go.iter().flatten());
+        held.extend(self.releasing.iter().flatten());
         held.sort_unstable();
         held.dedup();
         Report {

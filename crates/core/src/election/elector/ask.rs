@@ -54,7 +54,7 @@ impl Ask {
     }
 }
 
-/// What they answered.
+/// The reply of the backend to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// To `Enroll`, `Seal`, `Withdraw` and `Resign`.
@@ -67,6 +67,6 @@ pub enum Reply {
     Granted(Lease),
     /// To `Elect`: another has it. To `Renew`: the term is over.
     Refused,
-    /// No answer, or none that says whether it happened.
+    /// No reply, or one that does not show whether the request took effect.
     Failed,
 }

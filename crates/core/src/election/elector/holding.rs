@@ -37,9 +37,9 @@ impl Elector {
         self.act_on_term(now.at);
     }
 
-    /// An election whose answer was lost has given us this term. One that is to be sealed is given back: nobody acts on it, so
+    /// An election whose reply was lost has granted us this term. A term that is to be sealed is resigned: nobody acts on it, so
     /// that everybody would wait for its lease to expire, its holder too.
-    pub(super) fn win_unheard(&mut self, lease: &Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
+    pub(super) fn win_without_reply(&mut self, lease: &Lease, asked: Moment, now: Now, exchange: &mut Exchange) {
         if !self.conduct.seals {
             return self.win(lease, asked, now, exchange);
         }
@@ -67,8 +67,8 @@ impl Elector {
         self.queue_resign(epoch, exchange);
     }
 
-    /// A look at who leads, if that can be read.
-    pub(super) fn look(&self) -> VecDeque<Ask> {
+    /// Returns the request that reads the leader, if the leader can be read.
+    pub(super) fn read_leader(&self) -> VecDeque<Ask> {
         (!self.conduct.is_lock).then_some(Ask::Read).into_iter().collect()
     }
 
@@ -88,7 +88,7 @@ impl Elector {
         if self.term.is_some_and(|held| now.at >= held.certain_until) {
             // The tasks of this term have stopped because its time was up: the same term does not begin again.
             self.lose();
-            exchange.queue = self.look();
+            exchange.queue = self.read_leader();
             self.queue_resign(lease.epoch, exchange);
         }
         if let Some(held) = &mut self.term {

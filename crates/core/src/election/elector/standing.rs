@@ -13,7 +13,7 @@ impl Elector {
         }
         let epoch = self.shown.1;
         self.publish_leader(None, epoch, now.at);
-        if exchange.round == Round::Heartbeat && self.beats > 0 {
+        if exchange.round == Round::Heartbeat && self.heartbeats > 0 {
             self.attend(exchange, now.at);
         }
         if self.abstains(now.at) || exchange.has_stood {

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use super::*;
 use crate::election::{BreakerState, Policy};
 
-mod beats;
 mod conduct;
 mod foreign;
+mod heartbeats;
 mod world;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,14 +68,14 @@ impl TestBench {
         })
     }
 
-    fn answer(&mut self, elector: &Elector, ask: Ask) -> Reply {
+    fn reply(&mut self, elector: &Elector, ask: Ask) -> Reply {
         self.asked.push(ask.clone());
         if self.down {
             return Reply::Failed;
         }
         let (me, ttl) = (elector.me().to_owned(), elector.settings().lease_timeout);
         let is_lock = elector.conduct().is_lock;
-        let answer = match ask {
+        let reply = match ask {
             Ask::Read => Reply::Read(self.present()),
             Ask::Enroll => {
                 self.roster.insert(me, self.now + elector.enrolment());
@@ -89,7 +89,7 @@ impl TestBench {
                 let live = self.roster.iter().filter(|(_, expires)| **expires > self.now);
                 Reply::Roster(live.map(|(name, _)| name.clone()).collect())
             }
-            // Whoever holds a lock finds its own, and counts its terms itself.
+            // The holder of a lock finds its own, and counts its terms itself.
             Ask::Elect { floor } if is_lock && self.present().is_none_or(|lock| lock.holder == me) => {
                 self.lease = Some((me, floor.next(), self.now + ttl));
                 Reply::Granted(self.present().expect("just made"))
@@ -118,15 +118,15 @@ impl TestBench {
                 Reply::Done
             }
         };
-        if self.mute { Reply::Failed } else { answer }
+        if self.mute { Reply::Failed } else { reply }
     }
 
     fn converse(&mut self, elector: &mut Elector, round: Round) -> Vec<Ask> {
         self.asked.clear();
         let mut next = elector.begin(round, self.time());
         while let Some(ask) = next {
-            let answer = self.answer(elector, ask);
-            next = elector.on_reply(answer, self.now, self.time());
+            let reply = self.reply(elector, ask);
+            next = elector.on_reply(reply, self.now, self.time());
         }
         if round == Round::Heartbeat {
             elector.plan(self.now, self.now, 0.5);
@@ -144,7 +144,7 @@ impl TestBench {
 
     fn step_down(&mut self, elector: &mut Elector) {
         for ask in elector.step_down(self.time()) {
-            self.answer(elector, ask);
+            self.reply(elector, ask);
         }
     }
 
@@ -281,9 +281,9 @@ fn a_term_ends_before_its_lease_however_late_the_answers_come() {
     bench.pass(SECOND * 5);
     let asked = bench.now;
     let ask = a.begin(Round::Heartbeat, bench.time()).expect("renews");
-    let answer = bench.answer(&a, ask);
+    let reply = bench.reply(&a, ask);
     bench.pass(SECOND * 4);
-    a.on_reply(answer, asked, bench.time());
+    a.on_reply(reply, asked, bench.time());
     assert_eq!(a.term().expect("leads").certain_until, asked + (SECOND * 15 - SECOND * 15 / 10));
     bench.pass(SECOND * 10);
     a.expire(bench.now);
@@ -299,15 +299,15 @@ fn a_renewal_that_is_heard_of_after_the_term_was_over_does_not_revive_it() {
     bench.pass(SECOND * 10);
     let asked = bench.now;
     let mut next = a.begin(Round::Heartbeat, bench.time());
-    let answer = bench.answer(&a, next.expect("renews"));
+    let reply = bench.reply(&a, next.expect("renews"));
     bench.pass(SECOND * 4);
-    next = a.on_reply(answer, asked, bench.time());
+    next = a.on_reply(reply, asked, bench.time());
     assert_eq!(leads(&a), None);
     while let Some(ask) = next {
-        let answer = bench.answer(&a, ask);
-        next = a.on_reply(answer, bench.now, bench.time());
+        let reply = bench.reply(&a, ask);
+        next = a.on_reply(reply, bench.now, bench.time());
     }
-    assert_eq!(leads(&a), Some(2), "the place was given back, and a new term begins");
+    assert_eq!(leads(&a), Some(2), "it resigned, and a new term begins");
 }
 
 #[test]
@@ -317,11 +317,11 @@ fn an_election_that_is_answered_too_late_is_given_back() {
     let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
         let asked = bench.now;
-        let answer = bench.answer(&a, ask.clone());
+        let reply = bench.reply(&a, ask.clone());
         if matches!(ask, Ask::Elect { .. }) {
             bench.pass(SECOND * 14);
         }
-        next = a.on_reply(answer, asked, bench.time());
+        next = a.on_reply(reply, asked, bench.time());
     }
     assert_eq!(leads(&a), None);
     let resigned = Ask::Resign { holder: "a".into(), epoch: Epoch(1) };
@@ -336,8 +336,8 @@ fn an_election_whose_answer_was_lost_is_found_by_reading_back() {
     let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
         bench.mute = matches!(ask, Ask::Elect { .. });
-        let answer = bench.answer(&a, ask);
-        next = a.on_reply(answer, bench.now, bench.time());
+        let reply = bench.reply(&a, ask);
+        next = a.on_reply(reply, bench.now, bench.time());
     }
     assert_eq!(leads(&a), Some(1));
     assert_eq!(bench.asked[1..4], [Ask::Read, Ask::Elect { floor: Epoch(0) }, Ask::Read]);
@@ -352,7 +352,7 @@ fn a_term_of_a_predecessor_with_the_same_name_is_not_taken_for_ones_own() {
     bench.heartbeat(&mut after);
     assert_eq!(leads(&after), None);
     assert_eq!(after.leader(), None);
-    assert!(!after.take_events().iter().any(is_of_leader), "nor told of as such");
+    assert!(!after.take_events().iter().any(is_of_leader), "nor published as such");
     bench.pass(SECOND * 15);
     bench.check_lease(&mut after);
     assert_eq!(leads(&after), Some(2));

@@ -7,7 +7,7 @@ use crate::election::BreakerState;
 use crate::election::Moment;
 
 /// The number of heartbeats between two lists, if requests are paid for.
-const ROLL_CALL_BEATS: u32 = 3;
+const ROLL_CALL_HEARTBEATS: u32 = 3;
 /// The shortest time between two lease checks.
 const LEASE_CHECK_MIN: Duration = Duration::from_millis(5);
 /// Lower bound of a follower's wait for a reply: it has no term to lose.
@@ -24,7 +24,7 @@ impl Elector {
             (None, true) => self.conduct.retry_interval,
         };
         let jitter = self.settings.heartbeat_jitter.mul_f64(roll.clamp(0.0, 1.0));
-        self.next_beat = match self.stats.opens_until().filter(|_| !self.renews_regardless()) {
+        self.next_heartbeat = match self.stats.opens_until().filter(|_| !self.renews_regardless()) {
             Some(until) => until.max(now),
             // There is time for a few more attempts before the lease ends.
             None if self.last_failed
@@ -45,7 +45,7 @@ impl Elector {
     /// follower's.
     pub fn due(&self, now: Moment) -> (Moment, Round) {
         if let Some(held) = self.term {
-            let due = self.next_beat.min(held.certain_until);
+            let due = self.next_heartbeat.min(held.certain_until);
             return match self.office_at {
                 // No request is needed: by then the term may be acted on.
                 Some(at) if at < due => (at, Round::LeaseCheck),
@@ -53,20 +53,20 @@ impl Elector {
             };
         }
         match self.next_lease_check(now) {
-            Some(glance) if glance < self.next_beat => (glance, Round::LeaseCheck),
-            _ => (self.next_beat, Round::Heartbeat),
+            Some(glance) if glance < self.next_heartbeat => (glance, Round::LeaseCheck),
+            _ => (self.next_heartbeat, Round::Heartbeat),
         }
     }
 
-    /// Whether a heartbeat may be sent. One that may must come to its end.
-    pub(super) fn may_beat(&mut self, now: Moment) -> bool {
-        self.renews_regardless() || self.stats.may_beat(now)
+    /// Whether a heartbeat may be sent. A heartbeat that may be sent must come to its end.
+    pub(super) fn may_send_heartbeat(&mut self, now: Moment) -> bool {
+        self.renews_regardless() || self.stats.may_send_heartbeat(now)
     }
 
     /// Whether the lease may be read between two heartbeats. A member that has not enrolled yet must not find it vacant:
     /// it would stand.
     pub(super) fn may_check_lease(&self) -> bool {
-        let is_enrolled = self.beats > 0 || !self.conduct.enrols;
+        let is_enrolled = self.heartbeats > 0 || !self.conduct.enrols;
         self.term.is_none() && is_enrolled && self.stats.breaker().state == BreakerState::Closed
     }
 
@@ -79,7 +79,7 @@ impl Elector {
         if self.conduct.is_lock {
             return None;
         }
-        if self.beats == 0 || self.last_failed || self.stats.breaker().state != BreakerState::Closed {
+        if self.heartbeats == 0 || self.last_failed || self.stats.breaker().state != BreakerState::Closed {
             return None;
         }
         let soon = self.lease_check_interval.map(|interval| now + interval);
@@ -103,7 +103,7 @@ impl Elector {
     pub fn patience(&self, ask: &Ask, now: Moment) -> Duration {
         let interval = self.settings.heartbeat_interval;
         match (self.term, ask) {
-            // One that hangs leaves time for another attempt, and none of them outlasts the term.
+            // An attempt that hangs leaves time for another, and none of them outlasts the term.
             (Some(held), Ask::Renew { .. } | Ask::Seal { .. }) => ((held.certain_until - now) / 2).max(PATIENCE_MIN),
             // Nothing else may delay the next renewal.
             (Some(held), _) => {
@@ -127,12 +127,12 @@ impl Elector {
     }
 
     pub(super) fn is_roll_call(&self) -> bool {
-        self.conduct.enrols && (!self.is_thrifty() || self.beats >= self.roll_call_beat)
+        self.conduct.enrols && (!self.is_thrifty() || self.heartbeats >= self.roll_call_heartbeat)
     }
 
     /// Records that the members were listed, or that it failed: in both cases the next list is as far away.
     pub(super) fn members_listed(&mut self) {
-        self.roll_call_beat = self.beats + u64::from(ROLL_CALL_BEATS);
+        self.roll_call_heartbeat = self.heartbeats + u64::from(ROLL_CALL_HEARTBEATS);
     }
 
     /// Returns how long a list is used. If lists are rare, one failed list must not make all members expire.
@@ -143,6 +143,6 @@ impl Elector {
     /// Returns the time between two lists; zero if every heartbeat lists.
     fn between_lists(&self) -> Duration {
         let longest = self.settings.heartbeat_interval + self.settings.heartbeat_jitter;
-        if self.is_thrifty() { longest * ROLL_CALL_BEATS } else { Duration::ZERO }
+        if self.is_thrifty() { longest * ROLL_CALL_HEARTBEATS } else { Duration::ZERO }
     }
 }

@@ -136,7 +136,7 @@ fn case_d_a_node_that_comes_back_gets_time_to_answer() {
     let (mut drain, _) = drain(1);
     drain.on(Event::OthersAlive(false), at(3));
     assert_eq!(drain.on(Event::OthersAlive(true), at(20)), []);
-    assert_eq!(drain.on(Event::OthersAlive(true), at(24)), [], "saying so again does not put it off");
+    assert_eq!(drain.on(Event::OthersAlive(true), at(24)), [], "the same event again does not put it off");
     assert_eq!(drain.next_wake(), Some(at(25)));
     assert_eq!(drain.on(Event::Tick, at(25)), [publish(1, 2)]);
     assert_eq!(drain.on(ack(1), at(26)), [Command::Release(run(1)), CLEAN]);

@@ -122,10 +122,10 @@ fn reporting_is_exactly_this() {
 }
 
 #[test]
-fn beating_is_exactly_this() {
-    let beat = Heartbeat { worker_id: worker(), running: vec![run()], draining: false };
-    is_exactly(beat.clone(), r#"{"workerId":"w-1","running":["RUN"]}"#);
-    is_exactly(Heartbeat { draining: true, ..beat }, r#"{"workerId":"w-1","running":["RUN"],"draining":true}"#);
+fn heartbeats_are_exactly_this() {
+    let heartbeat = Heartbeat { worker_id: worker(), running: vec![run()], draining: false };
+    is_exactly(heartbeat.clone(), r#"{"workerId":"w-1","running":["RUN"]}"#);
+    is_exactly(Heartbeat { draining: true, ..heartbeat }, r#"{"workerId":"w-1","running":["RUN"],"draining":true}"#);
     // A missing list must not count as an empty one: every run would be lost.
     refuses::<Heartbeat>(r#"{"workerId":"w-1"}"#, "`running`");
     is_exactly(HeartbeatReply { cancel: vec![run()], drain: true }, r#"{"cancel":["RUN"],"drain":true}"#);

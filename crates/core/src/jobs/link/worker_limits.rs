@@ -39,7 +39,7 @@ impl Heartbeat {
 
 impl WorkerHeartbeat {
     /// Checks the queues, the slots, the name and the number of runs. Unlike a registration it may name no queue, no
-    /// slot, and a queue twice: it says that the worker is alive.
+    /// slot, and a queue twice: it shows that the worker is alive.
     pub fn check(&self) -> Result<(), Invalid> {
         if self.queues.len() > WORKER_QUEUES_MAX {
             let message = format!("expected at most {WORKER_QUEUES_MAX} queues, got {}", self.queues.len());
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn a_heartbeat_on_the_bus_is_as_limited_as_a_registration() {
-        let beat = |text: String| serde_json::from_str::<WorkerHeartbeat>(&text).expect("a heartbeat");
-        beat(r#"{"workerId": "w", "queues": []}"#.into()).check().expect("alive");
+        let heartbeat = |text: String| serde_json::from_str::<WorkerHeartbeat>(&text).expect("a heartbeat");
+        heartbeat(r#"{"workerId": "w", "queues": []}"#.into()).check().expect("alive");
         let queues = serde_json::to_string(&vec!["q"; WORKER_QUEUES_MAX + 1]).expect("JSON");
         let name = "x".repeat(NAME_BYTES_MAX + 1);
         for (field, text) in [
@@ -83,7 +83,7 @@ mod tests {
             ("concurrency", format!(r#"{{"workerId": "w", "queues": [], "running": {}, "free": 1}}"#, u32::MAX)),
             ("name", format!(r#"{{"workerId": "w", "queues": [], "name": "{name}"}}"#)),
         ] {
-            let invalid = beat(text).check().expect_err("out of range");
+            let invalid = heartbeat(text).check().expect_err("out of range");
             assert!(invalid.to_string().contains(field), "{invalid}");
         }
     }

@@ -105,7 +105,7 @@ impl From<HeartbeatRead> for WorkerHeartbeat {
         let HeartbeatRead { v, worker_id, queues, running, free, state, at, .. } = read;
         let HeartbeatRead { name, concurrency, via, executions, inbox, .. } = read;
         let listed = executions.as_ref().map(|runs| u32::try_from(runs.len()).unwrap_or(u32::MAX));
-        // `running` 0 implies an empty list. A heartbeat without `running` and without a list says nothing about runs.
+        // `running` 0 implies an empty list. A heartbeat without `running` and without a list does not report runs.
         let executions = executions.or_else(|| (running == Some(0)).then(Vec::new));
         let running = running.or(listed).unwrap_or(0);
         let free = free.unwrap_or_else(|| concurrency.unwrap_or(READER_SLOTS).saturating_sub(running));

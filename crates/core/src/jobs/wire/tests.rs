@@ -80,7 +80,7 @@ fn is_exactly<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(mes
     assert_eq!(serde_json::from_str::<T>(&text).expect("reads"), message);
     let read = |v: &str| serde_json::from_str::<T>(&text.replacen(r#"{"v":1,"#, v, 1));
     assert_eq!(read("{").expect("an absent version is the first"), message);
-    assert_eq!(read(r#"{"v":1,"new":[{}],"#).expect("a newer node may say more"), message);
+    assert_eq!(read(r#"{"v":1,"new":[{}],"#).expect("a newer node may send more fields"), message);
     let error = read(r#"{"v":2,"#).expect_err("another version").to_string();
     assert!(error.contains("expected v 1, got 2"), "{error}");
     for wrong in [r#"{"v":"1","#, r#"{"v":-1,"#, r#"{"v":null,"#] {
@@ -207,7 +207,7 @@ fn heartbeats_are_exactly_this() {
         (NodeState::Left, "left"),
     ] {
         for (role, role_name) in [(NodeRole::Leader, "leader"), (NodeRole::Follower, "follower")] {
-            let beat = CoordinatorHeartbeat {
+            let heartbeat = CoordinatorHeartbeat {
                 v: V1,
                 node_id: node("n-1"),
                 job_count: 12,
@@ -223,13 +223,13 @@ fn heartbeats_are_exactly_this() {
             let text = format!(
                 r#"{{"v":1,"nodeId":"n-1","jobCount":12,"state":"{name}","role":"{role_name}","epoch":7,"leader":"n-2","leaseReadAt":"AT","at":"AT","workerHeartbeatInterval":"10s","workerStaleAfter":"2s500ms"}}"#
             );
-            is_exactly(beat, &text);
+            is_exactly(heartbeat, &text);
         }
     }
     for (state, name) in
         [(WorkerState::Active, "active"), (WorkerState::Draining, "draining"), (WorkerState::Gone, "gone")]
     {
-        let beat = WorkerHeartbeat {
+        let heartbeat = WorkerHeartbeat {
             v: V1,
             worker_id: worker(),
             queues: vec![queue()],
@@ -245,22 +245,27 @@ fn heartbeats_are_exactly_this() {
         };
         let text =
             format!(r#"{{"v":1,"workerId":"w-1","queues":["email"],"running":3,"free":7,"state":"{name}","at":"AT"}}"#);
-        assert_eq!(beat.slots(), 10);
-        is_exactly(beat.clone(), &text);
+        assert_eq!(heartbeat.slots(), 10);
+        is_exactly(heartbeat.clone(), &text);
         let text = text.replace(
             r#""AT""#,
             &format!(r#""AT","name":"mailer","concurrency":8,"via":"node-1","executions":["{RUN}"]"#),
         );
         let (name, concurrency) = (Some("mailer".into()), Some(8));
-        let beat =
-            WorkerHeartbeat { name, concurrency, via: Some(node("node-1")), executions: Some(vec![run()]), ..beat };
-        assert_eq!(beat.slots(), 8);
-        is_exactly(beat.clone(), &text);
+        let heartbeat = WorkerHeartbeat {
+            name,
+            concurrency,
+            via: Some(node("node-1")),
+            executions: Some(vec![run()]),
+            ..heartbeat
+        };
+        assert_eq!(heartbeat.slots(), 8);
+        is_exactly(heartbeat.clone(), &text);
         let inbox = r#","inbox":{"epoch":7,"seq":12,"waiting":{"email":3},"prefetch":20}}"#;
         let text = format!("{}{inbox}", text.strip_suffix('}').expect("an object"));
         let waiting = [(queue(), 3)].into();
         let inbox = Some(InboxReport { epoch: Epoch(7), seq: 12, waiting, prefetch: 20 });
-        is_exactly(WorkerHeartbeat { inbox, ..beat }, &text);
+        is_exactly(WorkerHeartbeat { inbox, ..heartbeat }, &text);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the methods about runs take and return.
+//! The arguments and results of the methods about runs.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct Promoted {
     pub next_due_at: Option<Timestamp>,
 }
 
-/// What to dispatch.
+/// An order to dispatch: the runs that may be made, by queue.
 #[derive(Debug, Clone)]
 pub struct DispatchOrder {
     /// The present time, which becomes `dispatched_at`.

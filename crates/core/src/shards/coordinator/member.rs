@@ -23,7 +23,7 @@ pub struct Member {
     pub is_listed: bool,
     /// For a worker of a predecessor: a report of this version or later shows that it knows of this term.
     pub confirmed_from: Option<Version>,
-    pub last_beat: Duration,
+    pub last_heartbeat: Duration,
     /// The highest number of its heartbeats.
     pub beat: u64,
     /// It gets a revocation before it loses a shard, and time to stop.
@@ -80,7 +80,7 @@ impl Member {
             is_active: false,
             is_listed: false,
             confirmed_from: None,
-            last_beat: Duration::ZERO,
+            last_heartbeat: Duration::ZERO,
             beat: 0,
             handoff: false,
             knows_additions: false,
@@ -127,7 +127,7 @@ impl Member {
         if self.peer != *from {
             self.peer = from.clone();
         }
-        self.last_beat = now;
+        self.last_heartbeat = now;
         if let Some(handoff) = report.handoff {
             self.handoff = handoff;
             if !std::mem::replace(&mut self.knows_additions, true) {

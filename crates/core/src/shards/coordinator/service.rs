@@ -17,7 +17,7 @@ use crate::shards::strategy::NOBODY;
 use crate::shards::wire::{self, Report};
 use crate::shards::{Shard, Strategy, Version};
 
-/// What holds for all services, at one moment.
+/// The terms of all services, at one moment.
 pub struct Terms {
     pub strategy: Strategy,
     pub heartbeat_timeout: Duration,
@@ -230,7 +230,7 @@ impl Service {
     }
 
     /// Sends a worker its assignment and its open revocations; if it waits, with the next rebalance.
-    pub fn answer(&mut self, worker: &WorkerId, waits: bool, beat: Option<u64>, terms: &Terms, output: &mut Output) {
+    pub fn reply(&mut self, worker: &WorkerId, waits: bool, beat: Option<u64>, terms: &Terms, output: &mut Output) {
         let Some(member) = self.members.get_mut(worker) else { return };
         // A worker that is not listed must not be sent shards, not even its own: a successor would not wait for it.
         if waits || (!member.is_listed && !member.granted.is_empty()) {
@@ -238,7 +238,7 @@ impl Service {
             return;
         }
         let assignment = member.assignment(self.version, terms.heartbeat_timeout);
-        output.sends.push((member.peer.clone(), wire::answering(&assignment, beat)));
+        output.sends.push((member.peer.clone(), wire::replying_to(&assignment, beat)));
         output.sends.extend(member.revocation(self.version).map(|revocation| (member.peer.clone(), revocation)));
     }
 
@@ -297,7 +297,7 @@ impl Service {
         for (_, is_changed, member) in reported {
             let assignment = member.assignment(self.version, terms.heartbeat_timeout);
             let beat = member.owed.take().flatten();
-            output.sends.push((member.peer.clone(), wire::answering(&assignment, beat)));
+            output.sends.push((member.peer.clone(), wire::replying_to(&assignment, beat)));
             let revocation = member.revocation(self.version).filter(|_| is_changed);
             output.sends.extend(revocation.map(|revocation| (member.peer.clone(), revocation)));
         }

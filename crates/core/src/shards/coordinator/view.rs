@@ -70,7 +70,7 @@ impl Coordinator {
                 workers: figures.workers + 1,
                 shards_min: if is_first { shards } else { figures.shards_min.min(shards) },
                 shards_max: figures.shards_max.max(shards),
-                oldest_heartbeat: figures.oldest_heartbeat.into_iter().chain([member.last_beat]).min(),
+                oldest_heartbeat: figures.oldest_heartbeat.into_iter().chain([member.last_heartbeat]).min(),
             }
         })
     }
@@ -98,7 +98,7 @@ impl Coordinator {
             incoming: missing(&member.target, &member.granted),
             active: member.is_active,
             handoff: member.handoff,
-            last_heartbeat: member.last_beat,
+            last_heartbeat: member.last_heartbeat,
         };
         ServiceView {
             service: name.clone(),

@@ -198,7 +198,7 @@ fn whole(field: &str, value: &Value) -> Result<u64, Refusal> {
     as_whole(value).ok_or_else(|| wrong(field, "a whole number", value))
 }
 
-/// Reads a list of shards. One that is too high for any service is outdated or invalid; it is dropped without an error.
+/// Reads a list of shards. A number that is too high for any service is outdated or invalid; it is dropped without an error.
 fn shard_list(field: &str, value: &Value) -> Result<Vec<Shard>, Refusal> {
     let Value::Array(values) = value else {
         return Err(wrong(field, "a list of whole numbers", value));

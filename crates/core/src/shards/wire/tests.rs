@@ -39,10 +39,10 @@ fn an_assignment_is_what_the_original_sends_and_a_version() {
     let text = CoordinatorMessage::Assignment(assignment).encode();
     assert_eq!(&text[..], br#"{"type":"assignment","data":{"assignedShards":[0,1],"version":7}}"#);
     assert_eq!(
-        &answering(&text, Some(9))[..],
+        &replying_to(&text, Some(9))[..],
         br#"{"type":"assignment","data":{"assignedShards":[0,1],"version":7,"beat":9}}"#
     );
-    assert_eq!(answering(&text, None), text);
+    assert_eq!(replying_to(&text, None), text);
     let original = Bytes::from_static(br#"{"type":"assignment","data":{"assignedShards":[3]}}"#);
     let read = Assignment { assigned_shards: vec![3], ..Assignment::default() };
     assert_eq!(answer(&[original]), Some(CoordinatorMessage::Assignment(read)));
@@ -68,7 +68,7 @@ fn trailing_frames_are_passed_over() {
 fn what_is_no_message_is_told_what_one_is() {
     assert!(message(&[]).expect_err("nothing").message.contains("got none"));
     assert!(message(&[Bytes::new(), Bytes::from_static(b"{}")]).expect_err("a delimiter").message.contains("DEALER"));
-    for (text, said) in [
+    for (text, part) in [
         ("nonsense", "expected JSON, got nonsense"),
         ("{\"type\":", "expected JSON"),
         ("[1]", "expected an object with type and data, got [1]"),
@@ -78,7 +78,7 @@ fn what_is_no_message_is_told_what_one_is() {
         (r#"{"type":"register","data":[]}"#, "data: expected an object, got []"),
         (r#"{"type":"dance","data":{}}"#, "type: expected register, heartbeat, leave or released, got \"dance\""),
     ] {
-        assert!(refusal(text).contains(said), "{text}: {}", refusal(text));
+        assert!(refusal(text).contains(part), "{text}: {}", refusal(text));
     }
 }
 
@@ -89,7 +89,7 @@ fn a_bad_field_is_named_with_its_value_and_what_was_expected() {
         // The last of a repeated name counts.
         format!(r#"{{"type":"heartbeat","data":{{{rest},{field}}}}}"#)
     };
-    for (field, said) in [
+    for (field, part) in [
         (r#""maxShardCount":-3"#, "maxShardCount: expected a whole number from 0 to 100000, got -3"),
         (r#""maxShardCount":2.5"#, "maxShardCount: expected a whole number from 0 to 100000, got 2.5"),
         (r#""maxShardCount":"4""#, "maxShardCount: expected a whole number from 0 to 100000, got \"4\""),
@@ -103,7 +103,7 @@ fn a_bad_field_is_named_with_its_value_and_what_was_expected() {
         (r#""handoff":"yes""#, "handoff: expected true or false, got \"yes\""),
         (r#""version":-1"#, "version: expected a whole number, got -1"),
     ] {
-        assert_eq!(refusal(&with(field)), said);
+        assert_eq!(refusal(&with(field)), part);
     }
     let released = r#"{"type":"released","data":{"serviceName":"s","workerId":"w","version":1}}"#;
     assert_eq!(refusal(released), "shards: expected a list of whole numbers, got nothing");

@@ -20,9 +20,9 @@ fn tick(worker: &mut Worker, now: Duration) -> Vec<Message> {
     outgoing
 }
 
-fn on_message(worker: &mut Worker, answer: CoordinatorMessage, now: Duration) -> Vec<Message> {
+fn on_message(worker: &mut Worker, message: CoordinatorMessage, now: Duration) -> Vec<Message> {
     let mut outgoing = Vec::new();
-    worker.on_message(answer, now, &mut outgoing);
+    worker.on_message(message, now, &mut outgoing);
     outgoing
 }
 
@@ -73,7 +73,7 @@ fn it_owns_what_it_is_assigned_for_as_long_as_its_beat_vouches() {
     let worker = with(&[1, 2], false);
     assert_eq!(worker.shards(SECOND), [1, 2]);
     assert!(worker.owns(2, SECOND) && !worker.owns(3, SECOND));
-    assert!(worker.owns(2, Duration::from_millis(8_999)), "counted from when the beat was sent");
+    assert!(worker.owns(2, Duration::from_millis(8_999)), "counted from when the heartbeat was sent");
     assert!(!worker.owns(2, SECOND * 9));
 }
 
@@ -85,7 +85,7 @@ fn it_fences_itself_and_says_so_to_the_application() {
     assert_eq!((change.removed, change.shards), (vec![1, 2], vec![]));
     let outgoing = tick(&mut worker, SECOND * 9);
     let [Message::Register(report)] = &outgoing[..] else { panic!("it registers again, {outgoing:?}") };
-    assert_eq!(report.assigned_shards, Some(vec![1, 2]), "the application has not let go yet");
+    assert_eq!(report.assigned_shards, Some(vec![1, 2]), "the application has not released them yet");
     assert_eq!(report.version, Some(Version(5)));
 }
 
@@ -96,7 +96,7 @@ fn news_that_come_by_themselves_vouch_for_nothing() {
     assert_eq!(worker.shards(SECOND * 8), [1, 2]);
     assert!(worker.shards(SECOND * 9).is_empty());
     on_message(&mut worker, assignment(&[1, 2], 6, Some(77)), SECOND * 9);
-    assert!(worker.shards(SECOND * 9).is_empty(), "an answer to a former life");
+    assert!(worker.shards(SECOND * 9).is_empty(), "a reply to a former life");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn it_leaves_when_it_holds_nothing_and_says_so_until_it_is_heard() {
     acknowledge(&mut worker);
     assert!(matches!(&tick(&mut worker, SECOND)[..], [Message::Leave(leave)] if leave.version == Some(Version(5))));
     on_message(&mut worker, assignment(&[], 5, Some(100)), SECOND);
-    assert!(!worker.is_gone(), "that was for a beat");
+    assert!(!worker.is_gone(), "that was for a heartbeat");
     on_message(&mut worker, assignment(&[1], 6, None), SECOND);
     assert!(matches!(&tick(&mut worker, SECOND)[..], [Message::Leave(leave)] if leave.version == Some(Version(6))));
     on_message(&mut worker, assignment(&[], 6, None), SECOND);
@@ -192,7 +192,7 @@ fn one_that_is_replaced_gives_up_everything_and_says_nothing_more() {
         assert!(worker.shards(SECOND * 2).is_empty(), "what comes late changes nothing");
         let change = worker.change(SECOND * 3).expect("news");
         assert_eq!((change.removed, change.shards), (vec![1, 2], vec![]));
-        assert!(acknowledge(&mut worker).is_empty(), "what it lets go of is another's already");
+        assert!(acknowledge(&mut worker).is_empty(), "the shards that it releases are another's already");
         for second in 3..60 {
             assert!(tick(&mut worker, SECOND * second).is_empty(), "it does not register again");
         }

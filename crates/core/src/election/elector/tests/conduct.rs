@@ -23,10 +23,10 @@ fn a_coordinator_acts_on_a_term_only_once_it_is_sealed() {
     let mut asked = Vec::new();
     let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
-        assert_eq!(a.term(), None, "before {ask:?} is answered");
+        assert_eq!(a.term(), None, "before the reply to {ask:?}");
         assert_eq!(a.leader(), None, "nor is it shown as the leader");
         asked.push(ask.name());
-        let response = bench.answer(&a, ask);
+        let response = bench.reply(&a, ask);
         next = a.on_reply(response, bench.now, bench.time());
     }
     assert_eq!(asked, ["read", "elect", "seal"], "it enrols nowhere");
@@ -55,7 +55,7 @@ fn a_term_that_cannot_be_sealed_is_given_back_and_counts_as_a_failure() {
             // Another has sealed a higher one meanwhile.
             bench.sealed = Some(Epoch(9));
         }
-        let response = bench.answer(&a, ask);
+        let response = bench.reply(&a, ask);
         next = a.on_reply(response, bench.now, bench.time());
     }
     assert_eq!((leads(&a), bench.present()), (None, None), "the seal is rejected");
@@ -71,7 +71,7 @@ fn a_term_that_was_sealed_too_late_is_given_back() {
     let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
         let (is_seal, asked) = (matches!(ask, Ask::Seal { .. }), bench.now);
-        let response = bench.answer(&a, ask);
+        let response = bench.reply(&a, ask);
         if is_seal {
             bench.pass(SECOND * 14);
         }
@@ -88,7 +88,7 @@ fn a_coordinator_whose_election_was_not_answered_gives_back_what_it_won() {
     let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
         let is_election = matches!(ask, Ask::Elect { .. });
-        let response = bench.answer(&a, ask);
+        let response = bench.reply(&a, ask);
         next = a.on_reply(if is_election { Reply::Failed } else { response }, bench.now, bench.time());
     }
     assert_eq!((leads(&a), bench.present(), bench.sealed), (None, None, Some(Epoch(0))));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::election::Conduct;
 
-/// What all electors of a world are.
+/// The kind of all electors of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Members(Policy),
@@ -57,11 +57,11 @@ struct World {
 impl World {
     fn new(kind: Kind) -> Self {
         let bench = TestBench::new();
-        let beat = Settings::default().heartbeat_interval;
+        let interval = Settings::default().heartbeat_interval;
         let make = |me| match kind {
             Kind::Members(policy) => bench.elector(me, policy),
-            Kind::Coordinators => bench.elector(me, Policy::FirstCome).with_conduct(Conduct::coordinator(beat)),
-            Kind::Locks => bench.elector(me, Policy::FirstCome).with_conduct(Conduct::lock(beat / 2)),
+            Kind::Coordinators => bench.elector(me, Policy::FirstCome).with_conduct(Conduct::coordinator(interval)),
+            Kind::Locks => bench.elector(me, Policy::FirstCome).with_conduct(Conduct::lock(interval / 2)),
         };
         let electors = ["a", "b", "c", "d"].map(make).into();
         World { bench, electors, asleep: [false; ELECTORS], kind, holders: BTreeMap::new() }

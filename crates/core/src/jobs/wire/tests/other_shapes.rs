@@ -75,15 +75,18 @@ fn keys_in_pascal_case_do_not_let_garbage_pass() {
 #[test]
 fn a_worker_heartbeat_needs_an_id_and_queues_only() {
     let read = |text: &str| serde_json::from_str::<WorkerHeartbeat>(text).expect("a heartbeat");
-    let beat = read(r#"{"workerId":"w-1","queues":["email"]}"#);
-    assert_eq!((beat.running, beat.free, beat.slots(), beat.state), (0, 10, 10, WorkerState::Active));
-    assert_eq!((beat.at, beat.executions), (heartbeat::unknown_time(), None), "nothing was said of its runs");
-    let beat = read(r#"{"WorkerId":"w-1","Queues":["email"],"Concurrency":4,"Running":1}"#);
-    assert_eq!((beat.running, beat.free, beat.executions), (1, 3, None));
-    let beat = read(&format!(r#"{{"workerId":"w-1","queues":[],"executions":["{RUN}"],"concurrency":4}}"#));
-    assert_eq!((beat.running, beat.free, beat.executions), (1, 3, Some(vec![run()])));
-    let beat = read(r#"{"workerId":"w-1","queues":[],"running":0}"#);
-    assert_eq!((beat.executions, beat.free), (Some(vec![]), 10), "it says that it runs nothing");
+    let heartbeat = read(r#"{"workerId":"w-1","queues":["email"]}"#);
+    assert_eq!(
+        (heartbeat.running, heartbeat.free, heartbeat.slots(), heartbeat.state),
+        (0, 10, 10, WorkerState::Active)
+    );
+    assert_eq!((heartbeat.at, heartbeat.executions), (heartbeat::unknown_time(), None), "its runs were not reported");
+    let heartbeat = read(r#"{"WorkerId":"w-1","Queues":["email"],"Concurrency":4,"Running":1}"#);
+    assert_eq!((heartbeat.running, heartbeat.free, heartbeat.executions), (1, 3, None));
+    let heartbeat = read(&format!(r#"{{"workerId":"w-1","queues":[],"executions":["{RUN}"],"concurrency":4}}"#));
+    assert_eq!((heartbeat.running, heartbeat.free, heartbeat.executions), (1, 3, Some(vec![run()])));
+    let heartbeat = read(r#"{"workerId":"w-1","queues":[],"running":0}"#);
+    assert_eq!((heartbeat.executions, heartbeat.free), (Some(vec![]), 10), "it reports that it runs nothing");
     for missing in [r#"{"queues":["email"]}"#, r#"{"workerId":"w-1"}"#, r#"{"workerId":"","queues":[]}"#] {
         serde_json::from_str::<WorkerHeartbeat>(missing).expect_err(missing);
     }
@@ -135,10 +138,13 @@ fn what_nodes_say_is_read_and_written_in_the_shape_of_orchestrix() {
     assert_eq!(serde_json::from_str::<HandoffAck>(&text).expect("reads"), ack);
 
     let least = format!(r#"{{"NodeId":"coord-1","JobCount":50,"Timestamp":"{AT}"}}"#);
-    let beat = serde_json::from_str::<CoordinatorHeartbeat>(&least).expect("reads");
-    assert_eq!((beat.node_id.as_str(), beat.job_count, beat.at, beat.role), ("coord-1", 50, at(), None));
+    let heartbeat = serde_json::from_str::<CoordinatorHeartbeat>(&least).expect("reads");
+    assert_eq!(
+        (heartbeat.node_id.as_str(), heartbeat.job_count, heartbeat.at, heartbeat.role),
+        ("coord-1", 50, at(), None)
+    );
     let interval = Some(Duration::from_secs(10));
-    let own = CoordinatorHeartbeat { role: Some(NodeRole::Leader), worker_heartbeat_interval: interval, ..beat };
+    let own = CoordinatorHeartbeat { role: Some(NodeRole::Leader), worker_heartbeat_interval: interval, ..heartbeat };
     let text = written(orchestrix.encode(&own));
     let expected = r#"{"NodeId":"coord-1","JobCount":50,"State":"Active","Role":"Leader","Epoch":0,"Timestamp":"AT","WorkerHeartbeatInterval":"10s"}"#;
     is_json(&text, &expected.replace("AT\"", &format!("{AT}\"")));

@@ -94,8 +94,8 @@ fn a_newcomer_waits_only_until_all_that_are_listed_have_reported() {
     assert_eq!(stage.sent(), [has("a", &[0, 1, 2])], "the shards of b are not known yet");
     stage.heartbeat("b", 6, &[3, 4, 5]);
     stage.run_until_quiet();
-    let said = stage.sent();
-    assert_eq!(said, [has("b", &[3, 4, 5]), has("a", &[0, 1]), has("b", &[2, 3]), has("new", &[4, 5])]);
+    let sent = stage.sent();
+    assert_eq!(sent, [has("b", &[3, 4, 5]), has("a", &[0, 1]), has("b", &[2, 3]), has("new", &[4, 5])]);
     assert!(stage.now < Duration::from_secs(1));
 }
 
@@ -189,8 +189,8 @@ fn what_the_store_lists_counts_against_the_limit_of_workers() {
     let settings = Settings { limits, ..Settings::default() };
     let mut stage = Stage::with(settings, Start::Listed(vec![member("a"), member("b")]));
     stage.register("c", 4);
-    assert!(matches!(stage.said.as_slice(), [(to, CoordinatorMessage::Error(_))] if to == "c"));
-    stage.said.clear();
+    assert!(matches!(stage.messages.as_slice(), [(to, CoordinatorMessage::Error(_))] if to == "c"));
+    stage.messages.clear();
     stage.register("a", 4);
     stage.register("b", 4);
     stage.run_until_quiet();

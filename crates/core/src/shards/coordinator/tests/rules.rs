@@ -31,7 +31,7 @@ pub(super) fn report(worker: &str, max: u32) -> Report {
 pub(super) struct Stage {
     pub(super) coordinator: Coordinator,
     pub(super) now: Duration,
-    pub(super) said: Vec<(String, CoordinatorMessage)>,
+    pub(super) messages: Vec<(String, CoordinatorMessage)>,
     pub(super) events: Vec<ShardEvent>,
 }
 
@@ -42,14 +42,14 @@ impl Stage {
 
     pub(super) fn with(settings: Settings, start: Start) -> Stage {
         let coordinator = Coordinator::new(settings, start, Version(100));
-        Stage { coordinator, now: Duration::ZERO, said: Vec::new(), events: Vec::new() }
+        Stage { coordinator, now: Duration::ZERO, messages: Vec::new(), events: Vec::new() }
     }
 
     pub(super) fn take(&mut self, output: Output) {
         self.events.extend(output.events);
         for (peer, text) in output.sends {
             let response = wire::answer(&[text]).expect("it can be read");
-            self.said.push((String::from_utf8_lossy(&peer.0).into_owned(), response));
+            self.messages.push((String::from_utf8_lossy(&peer.0).into_owned(), response));
         }
     }
 
@@ -99,13 +99,13 @@ impl Stage {
 
     /// Returns the messages since the last call: the receiver, and its assigned or revoked shards.
     pub(super) fn sent(&mut self) -> Vec<(String, &'static str, Vec<Shard>)> {
-        let said = std::mem::take(&mut self.said);
+        let messages = std::mem::take(&mut self.messages);
         let plain = |(worker, response)| match response {
             CoordinatorMessage::Assignment(assignment) => (worker, "has", assignment.assigned_shards),
             CoordinatorMessage::Revoke(Revoke { shards, .. }) => (worker, "loses", shards),
             CoordinatorMessage::Error(_) => (worker, "error", Vec::new()),
         };
-        said.into_iter().map(plain).collect()
+        messages.into_iter().map(plain).collect()
     }
 
     pub(super) fn granted(&self, worker: &str) -> Vec<Shard> {
@@ -134,7 +134,7 @@ fn a_burst_of_registrations_is_one_rebalance_and_one_message_each() {
         stage.register(&format!("w{n:04}"), 10_000);
         stage.pass(Duration::from_micros(50));
     }
-    assert!(stage.sent().is_empty(), "nothing is said before it is quiet");
+    assert!(stage.sent().is_empty(), "nothing is sent before it is quiet");
     stage.run_until_quiet();
     assert_eq!(stage.sent().len(), 1000);
     let rebalances = stage.events.iter().filter(|it| matches!(it, ShardEvent::Rebalanced { .. })).count();
@@ -266,7 +266,7 @@ fn a_shard_waits_until_its_holder_has_let_go() {
     stage.run_until_quiet();
     assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3]), has("b", &[])]);
     stage.heartbeat("a", 4, &[0, 1, 2, 3]);
-    assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3])], "until it is heard");
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3])], "until its report is received");
     let version = stage.version();
     stage.released("a", &[2], Version(version.0 - 1));
     stage.run_until_quiet();
@@ -289,7 +289,7 @@ fn a_worker_of_the_original_protocol_is_answered_once_others_have_let_go_of_its_
     stage.sent();
     stage.on_message(Message::Register(report("b", 4)));
     stage.run_until_quiet();
-    assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3])], "it would take an empty answer for good");
+    assert_eq!(stage.sent(), [has("a", &[0, 1]), loses("a", &[2, 3])], "it would keep an empty assignment for good");
     stage.released("a", &[2, 3], stage.version());
     stage.run_until_quiet();
     assert_eq!(stage.sent(), [has("b", &[2, 3])]);
@@ -320,8 +320,8 @@ fn a_takeover_moves_nothing_when_all_are_back() {
     };
     stage.on_message(heartbeat("a", &[0, 3, 4], 50));
     stage.on_message(heartbeat("b", &[1, 2, 4, 5], 60));
-    let said = stage.sent();
-    assert_eq!(said, [has("a", &[0, 3, 4]), has("b", &[1, 2, 4, 5])], "the higher version wins");
+    let messages = stage.sent();
+    assert_eq!(messages, [has("a", &[0, 3, 4]), has("b", &[1, 2, 4, 5])], "the higher version wins");
     stage.pass(Duration::from_secs(14));
     stage.on_message(heartbeat("a", &[0, 3, 4], 50));
     stage.on_message(heartbeat("b", &[1, 2, 4, 5], 60));
@@ -353,7 +353,7 @@ fn what_a_worker_no_longer_reports_is_free_after_a_takeover() {
 fn a_worker_that_knows_beats_is_answered_while_nothing_is_granted() {
     let mut stage = Stage::with(Settings::default(), Start::Takeover);
     stage.on_message(Message::Register(Report { beat: Some(7), handoff: Some(false), ..report("a", 2) }));
-    let Some((_, CoordinatorMessage::Assignment(assignment))) = stage.said.first() else { panic!("an answer") };
+    let Some((_, CoordinatorMessage::Assignment(assignment))) = stage.messages.first() else { panic!("a reply") };
     assert_eq!((assignment.beat, assignment.heartbeat_timeout), (Some(7), Some(TIMEOUT)));
     assert!(assignment.assigned_shards.is_empty());
 }
@@ -435,9 +435,9 @@ impl Stage {
 
     /// Returns the connections that were notified lately that another has their id.
     fn replaced(&mut self) -> Vec<String> {
-        let said = std::mem::take(&mut self.said).into_iter();
+        let messages = std::mem::take(&mut self.messages).into_iter();
         let is_replaced = |response: &CoordinatorMessage| matches!(response, CoordinatorMessage::Error(refusal) if refusal.code == "replaced");
-        said.filter(|(_, response)| is_replaced(response)).map(|(to, _)| to).collect()
+        messages.filter(|(_, response)| is_replaced(response)).map(|(to, _)| to).collect()
     }
 
     fn count(&self) -> u32 {
@@ -458,14 +458,14 @@ fn of_two_workers_with_one_id_the_newest_is_kept_and_the_other_is_told() {
         stage.pass(Duration::from_secs(1));
         assert!(stage.replaced().is_empty());
         stage.report_of("newer", newer, 8, true);
-        assert_eq!(stage.replaced(), ["older"], "it is told at once");
+        assert_eq!(stage.replaced(), ["older"], "the error is sent at once");
         stage.pass(Duration::from_secs(1));
-        stage.said.clear();
+        stage.messages.clear();
         for _ in 0..3 {
             stage.report_of("older", older, 4, false);
             stage.report_of("older", older, 4, true);
             assert_eq!(stage.replaced(), ["older", "older"], "and whenever it speaks");
-            assert_eq!(stage.count(), 8, "what it says does not count");
+            assert_eq!(stage.count(), 8, "its reports do not count");
             stage.report_of("newer", newer, 8, false);
             assert!(stage.replaced().is_empty());
         }
@@ -490,7 +490,7 @@ fn who_is_replaced_comes_back_when_its_successor_is_silent() {
     stage.report_of("older", None, 4, true);
     stage.report_of("newer", None, 4, true);
     stage.pass(TIMEOUT * 2);
-    stage.said.clear();
+    stage.messages.clear();
     stage.report_of("older", None, 4, true);
     stage.pass(Duration::from_secs(1));
     assert!(stage.replaced().is_empty(), "nobody else is there");

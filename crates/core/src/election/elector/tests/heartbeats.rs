@@ -10,10 +10,10 @@ fn thrifty(bench: &TestBench, me: &str) -> Elector {
 }
 
 /// Runs a heartbeat in which all requests of one kind fail.
-fn beat_without(bench: &mut TestBench, elector: &mut Elector, missing: &Ask) {
+fn heartbeat_without(bench: &mut TestBench, elector: &mut Elector, missing: &Ask) {
     let mut next = elector.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
-        let response = if ask == *missing { Reply::Failed } else { bench.answer(elector, ask) };
+        let response = if ask == *missing { Reply::Failed } else { bench.reply(elector, ask) };
         next = elector.on_reply(response, bench.now, bench.time());
     }
     elector.plan(bench.now, bench.now, 0.5);
@@ -37,7 +37,7 @@ fn a_leader_that_can_renew_leads_on_whatever_else_fails() {
     bench.heartbeat(&mut a);
     for _ in 0..20 {
         bench.pass(SECOND * 5);
-        beat_without(&mut bench, &mut a, &Ask::Enroll);
+        heartbeat_without(&mut bench, &mut a, &Ask::Enroll);
         assert_eq!(leads(&a), Some(1));
     }
     let breaker = a.breaker();
@@ -52,7 +52,7 @@ fn nothing_beside_a_renewal_is_waited_for_beyond_the_next_one() {
     bench.pass(SECOND * 5);
     let asked = bench.now;
     let ask = a.begin(Round::Heartbeat, bench.time()).expect("renews");
-    let response = bench.answer(&a, ask);
+    let response = bench.reply(&a, ask);
     bench.pass(SECOND * 3);
     let enroll = a.on_reply(response, asked, bench.time()).expect("enrols");
     assert_eq!((a.patience(&enroll, bench.now), &enroll), (SECOND * 2, &Ask::Enroll));
@@ -78,13 +78,13 @@ fn a_list_that_fails_is_asked_for_in_its_turn_and_nobody_seems_gone() {
         bench.heartbeat(elector);
     }
     let mut listed = Vec::new();
-    for beat in 1..=12 {
+    for heartbeat in 1..=12 {
         bench.pass(SECOND * 6);
         bench.heartbeat(&mut a);
-        if beat == 4 {
-            beat_without(&mut bench, &mut b, &Ask::Roster);
+        if heartbeat == 4 {
+            heartbeat_without(&mut bench, &mut b, &Ask::Roster);
         } else if bench.heartbeat(&mut b).contains(&Ask::Roster) {
-            listed.push(beat);
+            listed.push(heartbeat);
         }
     }
     assert_eq!(listed, [1, 7, 10]);
@@ -103,7 +103,7 @@ fn a_follower_stays_enrolled_and_in_touch_although_every_list_fails() {
     for _ in 0..20 {
         bench.pass(SECOND * 6);
         bench.heartbeat(&mut a);
-        beat_without(&mut bench, &mut b, &Ask::Roster);
+        heartbeat_without(&mut bench, &mut b, &Ask::Roster);
         assert!(bench.roster["b"] > bench.now, "it is enrolled");
         assert_eq!(b.leader().map(|(leader, ..)| leader), Some("a"));
     }
@@ -116,7 +116,7 @@ fn a_list_that_an_election_waits_for_counts_as_any_other_question() {
     let mut bench = TestBench::new();
     let mut a = thrifty(&bench, "a");
     for _ in 0..20 {
-        beat_without(&mut bench, &mut a, &Ask::Roster);
+        heartbeat_without(&mut bench, &mut a, &Ask::Roster);
         bench.pass(SECOND * 6);
     }
     assert_eq!(leads(&a), None);
@@ -168,11 +168,11 @@ fn a_beat_has_two_and_a_renewal_three(worker_timeout: Duration) {
         assert_eq!(follower[0], Ask::Read);
         lists += follower.iter().filter(|ask| **ask == Ask::Roster).count();
         let (due, round) = b.due(bench.now);
-        assert_eq!(round, Round::Heartbeat, "no look between beats, {:?} from now", due - bench.now);
+        assert_eq!(round, Round::Heartbeat, "no read between heartbeats, {:?} from now", due - bench.now);
         assert_eq!(bench.roster.len(), 2, "both are always on the roster");
         assert!(bench.roster.values().all(|expires| *expires > bench.now));
     }
-    assert_eq!(lists, 10, "every third beat");
+    assert_eq!(lists, 10, "every third heartbeat");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_slow_heartbeat_is_told_of_and_counted() {
     let mut a = Elector::new("a", settings, None, bench.time(), bench.now);
     let mut next = a.begin(Round::Heartbeat, bench.time());
     while let Some(ask) = next {
-        let (response, asked) = (bench.answer(&a, ask), bench.now);
+        let (response, asked) = (bench.reply(&a, ask), bench.now);
         bench.pass(SECOND * 4);
         next = a.on_reply(response, asked, bench.time());
     }

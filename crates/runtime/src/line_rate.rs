@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(rate.take_suppressed(Instant::now()), 0, "the second is not over");
         tokio::time::advance(WINDOW).await;
         assert_eq!(rate.take_suppressed(Instant::now()), 10_000 - u64::from(LINES_MAX));
-        assert_eq!(rate.take_suppressed(Instant::now()), 0, "told once");
+        assert_eq!(rate.take_suppressed(Instant::now()), 0, "reported once");
         assert!(rate.admits());
     }
 }

@@ -1,5 +1,5 @@
-//! Runs for workers over HTTP go to the node of their worker, which owns them from the dispatch on. What becomes of those
-//! that it has not handed out: they come back at the same attempt.
+//! Runs for workers over HTTP go to the node of their worker, which owns them from the dispatch on. Runs that
+//! it has not handed out come back at the same attempt.
 
 mod common;
 
@@ -104,24 +104,24 @@ async fn a_run_that_waits_for_one_node_goes_to_another_that_has_a_free_slot() {
     let (_, leader, node, job) = addressed(patient()).await;
     register(&leader, "w1", 1).await;
     // The worker of the other node lives, and does not poll.
-    let beats = async {
+    let heartbeats = async {
         loop {
-            let beat = Heartbeat { worker_id: worker("w2"), running: Vec::new(), draining: false };
-            node.heartbeat(beat).await.expect("it is known");
+            let heartbeat = Heartbeat { worker_id: worker("w2"), running: Vec::new(), draining: false };
+            node.heartbeat(heartbeat).await.expect("it is known");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let given = async {
         loop {
             let poll = convoke_core::jobs::link::Poll { worker_id: worker("w1"), max: 1, wait: Duration::from_secs(1) };
-            if let Some(run) = leader.poll(poll).await.expect("a poll is answered").jobs.pop() {
+            if let Some(run) = leader.poll(poll).await.expect("a poll returns").jobs.pop() {
                 break run;
             }
         }
     };
     let run = tokio::select! {
         run = tokio::time::timeout(Duration::from_secs(30), given) => run.expect("it is recalled"),
-        () = beats => unreachable!("it beats on"),
+        () = heartbeats => unreachable!("it keeps sending heartbeats"),
     };
     assert_eq!((run.job_id, run.attempt), (job.id, 1));
     leader.stop().await;
@@ -159,7 +159,7 @@ async fn a_node_without_an_inbox_is_served_by_the_bus() {
     let leader = start_as("n1", &ports).await;
     let channels = Channels::new("convoke");
     let runs = ports.bus.consumer(&channels.dispatch(&queue()), "workers", "old").await.expect("a consumer");
-    let beat = WorkerHeartbeat {
+    let heartbeat = WorkerHeartbeat {
         v: V1,
         worker_id: WorkerId::new("w").expect("a name"),
         queues: vec![queue()],
@@ -173,7 +173,7 @@ async fn a_node_without_an_inbox_is_served_by_the_bus() {
         executions: None,
         inbox: None,
     };
-    ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
+    ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&heartbeat)).await.expect("published");
     let (job, _) = leader.enqueue(spec()).await.expect("it is enqueued");
     let entry = runs.take(1).await.expect("read").pop().expect("an entry");
     let run: Dispatch = serde_json::from_slice(&entry.body).expect("a run");

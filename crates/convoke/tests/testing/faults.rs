@@ -30,7 +30,11 @@ async fn a_worker_whose_heartbeats_are_lost_dies_when_time_moves() {
     server.advance(Duration::from_secs(120)).await.expect("moved");
     let ended = job(&server, lost.id()).await;
     assert_eq!(ended.status, Status::Failed);
-    assert!(ended.error.as_deref().is_some_and(|why| why.contains("worker-1 stopped beating")), "{:?}", ended.error);
+    assert!(
+        ended.error.as_deref().is_some_and(|why| why.contains("worker-1 stopped sending heartbeats")),
+        "{:?}",
+        ended.error
+    );
 }
 
 #[tokio::test]

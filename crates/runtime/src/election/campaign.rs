@@ -149,7 +149,7 @@ struct CoordinatorOffice {
 
 #[async_trait]
 impl Office for CoordinatorOffice {
-    async fn floor(&self, _heard: Epoch) -> Result<Floor> {
+    async fn floor(&self, _highest: Epoch) -> Result<Floor> {
         let sealed = self.store.sealed().await?;
         // A store in memory forgets its seals with its process, so the next process cannot rely on them.
         Ok(if self.store.is_lasting() { Floor::Sealed(sealed) } else { Floor::Received(sealed) })

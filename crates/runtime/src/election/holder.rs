@@ -114,9 +114,9 @@ impl Holder {
     }
 
     /// Records whether the leases responded to a request.
-    pub(super) fn responded(&self, is_answered: bool) {
-        *self.responds.lock() = Some(is_answered);
-        if is_answered {
+    pub(super) fn responded(&self, has_reply: bool) {
+        *self.responds.lock() = Some(has_reply);
+        if has_reply {
             self.outages.succeeded("leases");
         }
     }

@@ -21,7 +21,7 @@ const COUNT_MAX: u64 = 10_000;
 /// How long a preview may count.
 const COUNT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What to do with jobs.
+/// An act on many jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BulkAction {
     /// End live jobs.
@@ -134,8 +134,8 @@ impl Coordinator {
         let node = self.node();
         let mut done = 0;
         let mut stopped = Vec::new();
-        for answer in self.store().cancel(ids, reason, node.now()).await? {
-            let Cancelled::Now { job, run } = answer else { continue };
+        for cancelled in self.store().cancel(ids, reason, node.now()).await? {
+            let Cancelled::Now { job, run } = cancelled else { continue };
             done += 1;
             if let Some(execution_id) = run {
                 let reason = reason.map(str::to_owned);

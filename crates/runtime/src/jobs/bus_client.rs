@@ -55,7 +55,7 @@ impl ClientLink for BusClient {
     }
 
     async fn job(&self, _: JobId, _: Option<Duration>) -> Result<Job> {
-        Err(needs_http("to look at a job or to wait for it"))
+        Err(needs_http("to read a job or to wait for it"))
     }
 
     async fn cancel(&self, _: JobId, _: Option<String>) -> Result<Job> {

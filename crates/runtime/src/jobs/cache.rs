@@ -60,7 +60,7 @@ pub struct Cache {
     /// Notified when there are keys to publish.
     pub ring: Notify,
     /// Notified when a client reads workers, so that the node subscribes to their heartbeats.
-    pub workers_looked_at: Notify,
+    pub workers_read: Notify,
 }
 
 struct KindCache {
@@ -98,7 +98,7 @@ impl Cache {
             shared: shared.map(|(port, outages)| Shared::new(port, outages, Key::Nodes.text(prefix))),
             unpublished: Mutex::default(),
             ring: Notify::new(),
-            workers_looked_at: Notify::new(),
+            workers_read: Notify::new(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Cache {
             return load.await.map(Arc::new);
         };
         if kind_cache.kind == Kind::Worker {
-            self.workers_looked_at.notify_one();
+            self.workers_read.notify_one();
         }
         let text = key.text(&self.prefix);
         let found = kind_cache.get::<T>(&text);

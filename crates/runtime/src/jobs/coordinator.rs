@@ -249,8 +249,8 @@ async fn refuse_to_split(node: &Node) -> Result<()> {
         tokio::time::sleep((patience / 60).max(Duration::from_millis(5))).await;
         let same =
             |a: &NodeRecord, b: &NodeRecord| (&a.node_id, a.last_heartbeat_at) == (&b.node_id, b.last_heartbeat_at);
-        let beats = |now: &NodeRecord| may_live(&now) && !others.iter().any(|before| same(before, now));
-        if let Some(alive) = node.store().nodes().await?.into_iter().find(beats) {
+        let is_alive = |now: &NodeRecord| may_live(&now) && !others.iter().any(|before| same(before, now));
+        if let Some(alive) = node.store().nodes().await?.into_iter().find(is_alive) {
             let message = format!(
                 "expected a bus that other nodes share, such as redis://HOST: node {} uses this store too, and a bus in \
                  this process cannot reach it",

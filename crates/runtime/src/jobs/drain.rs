@@ -17,7 +17,7 @@ use super::node::Node;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the request is repeated, and the registry read.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Coordinator {
     /// Completes when this node was requested to drain. Its process then hands over and exits.
@@ -46,7 +46,7 @@ impl Coordinator {
                     node.views.cache.node_changed(id);
                     return Ok(());
                 }
-                tokio::time::sleep(LOOK_INTERVAL).await;
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
             // It may have drained and left before its heartbeat was received.
             match registered(node, id).await {

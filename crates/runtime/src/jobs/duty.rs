@@ -119,7 +119,7 @@ pub struct Duty {
     pub name: &'static str,
     /// The trigger, as the documents have it.
     pub trigger: String,
-    /// What the duty does, as the documents have it.
+    /// The purpose of the duty, as the documents have it.
     pub does: &'static str,
     /// The consequence of a failure, as the documents have it.
     pub if_it_fails: &'static str,
@@ -363,10 +363,10 @@ impl<T: Trigger> DutyRun<T> {
 impl DutyRun<Every> {
     /// Waits for the next pass. Returns false once the duty must stop.
     pub async fn next(&mut self) -> bool {
-        let (interval, mut look) = (self.interval(), self.node.look.subscribe());
+        let (interval, mut run_now) = (self.interval(), self.node.run_now.subscribe());
         let wake = async {
             // Fails only if the node is gone.
-            let _ = tokio::time::timeout(interval, look.changed()).await;
+            let _ = tokio::time::timeout(interval, run_now.changed()).await;
         };
         self.wait(wake).await.is_some()
     }

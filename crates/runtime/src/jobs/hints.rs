@@ -195,13 +195,13 @@ pub async fn publish(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()> {
         let gathered = hints.gathered.lock().take();
         // Before the slots are read: a run that is handed out in between counts twice, and not not at all.
         let report = inbox.report();
-        let with_inbox = |beat: WorkerHeartbeat| WorkerHeartbeat {
-            inbox: beat.inbox.map(|own| InboxReport { prefetch: own.prefetch, ..report.clone() }),
-            ..beat
+        let with_inbox = |heartbeat: WorkerHeartbeat| WorkerHeartbeat {
+            inbox: heartbeat.inbox.map(|own| InboxReport { prefetch: own.prefetch, ..report.clone() }),
+            ..heartbeat
         };
-        let beats = gathered.workers.iter().filter_map(|worker| sessions.heartbeat(worker, node.now()));
-        for beat in beats.map(with_inbox).chain(gathered.gone) {
-            send(&node, &node.channels.worker_heartbeat(), &beat).await;
+        let heartbeats = gathered.workers.iter().filter_map(|worker| sessions.heartbeat(worker, node.now()));
+        for heartbeat in heartbeats.map(with_inbox).chain(gathered.gone) {
+            send(&node, &node.channels.worker_heartbeat(), &heartbeat).await;
         }
         let ready = Ready {
             v: V1,

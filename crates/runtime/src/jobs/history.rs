@@ -222,7 +222,7 @@ pub async fn send(node: &Node) {
     let history = &node.history;
     let Pending { records, asks, asked_by, .. } = {
         let mut pending = history.pending.lock();
-        // Those that were refused meanwhile are completed first.
+        // Records that were refused meanwhile are completed first.
         let refused = std::mem::take(&mut pending.refused);
         let taken = std::mem::take(&mut *pending);
         pending.refused = refused;
@@ -410,7 +410,7 @@ mod tests {
         for (records, _) in &messages {
             assert!(records.iter().map(Record::bytes).sum::<usize>() <= MESSAGE_BYTES_MAX);
         }
-        assert_eq!(packed(Vec::new(), since), [(Vec::new(), since)], "also if there is nothing to tell");
+        assert_eq!(packed(Vec::new(), since), [(Vec::new(), since)], "also if there is nothing to send");
         assert_eq!(packed(Vec::new(), None), []);
     }
 }

@@ -77,7 +77,7 @@ pub struct NodeBase {
     pub events: Arc<EventPublisher>,
     job_ids: Mutex<RisingIds>,
     /// How often the duties that run at an interval were asked to run at once.
-    pub look: watch::Sender<u64>,
+    pub run_now: watch::Sender<u64>,
     /// The recent past, for display.
     pub history: Arc<SharedHistory>,
 }
@@ -144,7 +144,7 @@ impl NodeBase {
             drain: DrainState::default(),
             events: Arc::new(EventPublisher::new(id.clone(), ports.clock.clone())),
             job_ids: Mutex::default(),
-            look: watch::Sender::new(0),
+            run_now: watch::Sender::new(0),
             history: Arc::new(SharedHistory::new(id.clone(), now)),
             id,
             ports,

@@ -64,8 +64,8 @@ impl NodeHints {
         self.ring.notify_one();
     }
 
-    fn record_belief(&self, beat: CoordinatorHeartbeat) {
-        let CoordinatorHeartbeat { node_id, leader, epoch, lease_read_at, at, .. } = beat;
+    fn record_belief(&self, heartbeat: CoordinatorHeartbeat) {
+        let CoordinatorHeartbeat { node_id, leader, epoch, lease_read_at, at, .. } = heartbeat;
         let mut beliefs = self.beliefs.lock();
         if beliefs.len() >= BELIEFS_MAX && !beliefs.contains_key(&node_id) {
             beliefs.clear();
@@ -185,9 +185,9 @@ async fn take(node: &Node, message: Message) {
     let channels = &node.channels;
     if channel == channels.coordinator_heartbeat() {
         // The duty that receives it sets it aside if it cannot be read.
-        if let Ok(beat) = serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
-            node.views.cache.node_heartbeat_received(&beat.node_id);
-            node.views.node_hints.record_belief(beat);
+        if let Ok(heartbeat) = serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
+            node.views.cache.node_heartbeat_received(&heartbeat.node_id);
+            node.views.node_hints.record_belief(heartbeat);
         }
     } else if channel == channels.events() {
         // Most nodes have no watchers, and need not even decode it.
@@ -243,18 +243,18 @@ pub async fn receive_worker_heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy
     let cache = &node.views.cache;
     // A previous run of this duty may have ended in the middle.
     cache.deaf(&[Kind::Worker]);
-    while run.wait(cache.workers_looked_at.notified()).await.is_some() {
+    while run.wait(cache.workers_read.notified()).await.is_some() {
         let topics = vec![node.channels.worker_heartbeat()];
         let mut feed = Feed::new(node.base.clone(), topics, "worker heartbeats").observing_reach();
         let patience = cache.lifetime(Kind::Worker);
         let mut until = Instant::now() + patience;
         // Until no client has read them for as long as an entry lives.
-        while let Some(Some(received)) = run.wait(next_while_looked_at(cache, &mut feed, &mut until, patience)).await {
+        while let Some(Some(received)) = run.wait(next_while_read(cache, &mut feed, &mut until, patience)).await {
             match received {
                 Received::Subscribed => cache.mark_subscribed(&[Kind::Worker]),
                 Received::Message(Message { channel, body }) => {
                     match serde_json::from_slice::<WorkerHeartbeat>(&body) {
-                        Ok(beat) => cache.worker_heartbeat_received(&beat.worker_id),
+                        Ok(heartbeat) => cache.worker_heartbeat_received(&heartbeat.worker_id),
                         // The leader receives it too, and sets it aside.
                         Err(error) => debug!(channel, %error, "worker heartbeat could not be read"),
                     }
@@ -269,16 +269,11 @@ pub async fn receive_worker_heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy
 }
 
 /// Returns the next message; `None` once no client has read workers for this long.
-async fn next_while_looked_at(
-    cache: &Cache,
-    feed: &mut Feed,
-    until: &mut Instant,
-    patience: Duration,
-) -> Option<Received> {
+async fn next_while_read(cache: &Cache, feed: &mut Feed, until: &mut Instant, patience: Duration) -> Option<Received> {
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(*until) => return None,
-            () = cache.workers_looked_at.notified() => *until = Instant::now() + patience,
+            () = cache.workers_read.notified() => *until = Instant::now() + patience,
             received = feed.next() => return Some(received),
         }
     }

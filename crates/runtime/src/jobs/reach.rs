@@ -98,15 +98,15 @@ impl StoreFailures {
     /// How long a failure counts if there was no request since.
     const REMEMBERED_FOR: Duration = Duration::from_secs(5);
 
-    pub fn record_result<T>(&self, answer: Result<T>) -> Result<T> {
-        match &answer {
+    pub fn record_result<T>(&self, result: Result<T>) -> Result<T> {
+        match &result {
             Ok(_) => *self.0.lock() = None,
             Err(error) if error.is_transient() && !error.is_locked() => {
                 *self.0.lock() = Some((Instant::now(), error.to_string()))
             }
             Err(_) => {}
         }
-        answer
+        result
     }
 
     pub fn recent(&self) -> Option<String> {

@@ -78,7 +78,7 @@ sections! {
         /// How long a finished job's channels stay open.
         #[serde(with = "duration")]
         cleanup_delay: Duration = seconds(30),
-        /// How often finished jobs are looked for.
+/// How often finished jobs are searched.
         #[serde(with = "duration")]
         scan_interval: Duration = seconds(10),
         /// How many jobs' channels are closed at once.

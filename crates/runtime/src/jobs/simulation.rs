@@ -1,5 +1,5 @@
 //! The functions by which a test server moves time: it knows which workers are connected, and when everything that is
-//! due has to be looked for.
+//! due has to be read.
 
 use convoke_core::{ExecutionId, Result, WorkerId};
 
@@ -34,6 +34,6 @@ impl Coordinator {
 
     /// Starts the next pass of every duty that runs at an interval.
     pub fn look_now(&self) {
-        self.node().look.send_modify(|looks| *looks += 1);
+        self.node().run_now.send_modify(|requests| *requests += 1);
     }
 }

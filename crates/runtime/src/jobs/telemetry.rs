@@ -1,6 +1,6 @@
 //! Metrics of a coordinator, by the names of the interface.
 //!
-//! On the hot path figures are tallied per batch and published once, so that a job costs no look-up of a label. Clients
+//! On the hot path figures are tallied per batch and published once, so that a job costs no search for a label. Clients
 //! choose the names of types, and a series lives as long as its process, so their number is limited; that of queues is
 //! limited by the store.
 

@@ -10,7 +10,7 @@ use convoke_core::QueueName;
 use convoke_core::history::{Bucket, Counts, QUEUES_MAX, Slots};
 use parking_lot::RwLock;
 
-/// What happened to jobs.
+/// An event that is counted for the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happened {
     Enqueued,

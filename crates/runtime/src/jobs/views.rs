@@ -75,7 +75,7 @@ pub struct Handoffs {
 
 const PAGE: usize = 1_000;
 /// How long a view of the cluster waits for the store.
-const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+const VIEW_PATIENCE: Duration = Duration::from_secs(2);
 /// How many runs are shown at once.
 const SHOWN_MAX: usize = 100;
 /// How many are counted at most: a view must not cost more than the move itself.
@@ -177,9 +177,9 @@ impl Coordinator {
     /// Returns the nodes and when they were read: now, or as they were known last if the store does not respond.
     pub async fn known_nodes(&self) -> Result<KnownNodes> {
         let node = self.node();
-        let silent = || Error::unavailable("store", format!("no response within {LOOK_PATIENCE:?}"));
+        let silent = || Error::unavailable("store", format!("no response within {VIEW_PATIENCE:?}"));
         let read = match node.reach.store.is_reachable() {
-            true => tokio::time::timeout(LOOK_PATIENCE, self.nodes()).await.unwrap_or_else(|_| Err(silent())),
+            true => tokio::time::timeout(VIEW_PATIENCE, self.nodes()).await.unwrap_or_else(|_| Err(silent())),
             false => Err(silent()),
         };
         match (read, node.ownership.peers.last_registry()) {
@@ -268,7 +268,7 @@ impl Coordinator {
         if !self.node().reach.store.is_reachable() {
             return None;
         }
-        tokio::time::timeout(LOOK_PATIENCE, self.handoffs()).await.ok()?.ok()
+        tokio::time::timeout(VIEW_PATIENCE, self.handoffs()).await.ok()?.ok()
     }
 
     /// Reads the runs on their way from one node to another from the store.

@@ -30,7 +30,7 @@ pub struct Demand {
 pub(super) struct Handler {
     pub request_type: Arc<str>,
     pub demand: Demand,
-    pub answer: Box<RequestHandler>,
+    pub call: Box<RequestHandler>,
 }
 
 /// The registered handlers of an instance.
@@ -42,11 +42,11 @@ pub struct Handlers {
 
 impl Handlers {
     /// Registers a handler for requests of a type; their data is JSON text.
-    pub fn on<F>(&self, request_type: &str, demand: Demand, answer: F)
+    pub fn on<F>(&self, request_type: &str, demand: Demand, call: F)
     where
         F: Fn(Context, String) -> HandlerFuture + Send + Sync + 'static,
     {
-        let handler = Handler { request_type: request_type.into(), demand, answer: Box::new(answer) };
+        let handler = Handler { request_type: request_type.into(), demand, call: Box::new(call) };
         self.by_type.write().set(request_type, Arc::new(handler));
     }
 

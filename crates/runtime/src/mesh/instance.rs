@@ -194,8 +194,8 @@ impl Running {
         on_gone: Arc<OnGone>,
     ) -> Self {
         let (mut duties, mut standing, mut plumbing) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
-        let (beating, pending) = (session.clone(), session.pending.clone());
-        duties.spawn(async move { membership::keep(&beating, &on_gone).await });
+        let (renewed, pending) = (session.clone(), session.pending.clone());
+        duties.spawn(async move { membership::keep(&renewed, &on_gone).await });
         standing.spawn(lease::compete_for_lease(session.clone()));
         plumbing.spawn(async move { pending.watch().await });
         plumbing.spawn(outbox::send_all(session.link.clone(), session.pending.clone(), outgoing_messages));

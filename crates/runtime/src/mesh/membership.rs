@@ -37,7 +37,7 @@ pub(super) async fn keep(session: &Arc<MeshSession>, on_gone: &OnGone) {
     let (interval, ttl) = (session.settings.heartbeat_interval, session.settings.node_ttl);
     let mut next = Instant::now() + interval;
     // While the registry could not be reached, nobody could send a heartbeat: live instances have until then to do so.
-    let (mut received, mut settled) = (Instant::now(), Instant::now() + ttl);
+    let (mut received, mut sweep_from) = (Instant::now(), Instant::now() + ttl);
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(next) => {}
@@ -49,10 +49,10 @@ pub(super) async fn keep(session: &Arc<MeshSession>, on_gone: &OnGone) {
                 session.outages.succeeded("mesh");
                 session.meters.nodes(live);
                 if started - received > interval * 3 / 2 {
-                    settled = started + ttl;
+                    sweep_from = started + ttl;
                 }
                 (received, next) = (started, started + interval);
-                if session.lease.is_held() && started >= settled {
+                if session.lease.is_held() && started >= sweep_from {
                     sweep(session, on_gone).await;
                 }
             }
@@ -106,8 +106,8 @@ fn call_on_gone(session: &MeshSession, on_gone: &OnGone, id: InstanceId) {
     let Some(callback) = on_gone.read().clone() else { return };
     let abandoned = session.abandoned.clone();
     session.tasks.spawn(async move {
-        let telling = AssertUnwindSafe(async move { callback(id).await }).catch_unwind();
-        if let Some(Err(panic)) = abandoned.run_until_cancelled(telling).await {
+        let call = AssertUnwindSafe(async move { callback(id).await }).catch_unwind();
+        if let Some(Err(panic)) = abandoned.run_until_cancelled(call).await {
             warn!(gone = id.0, panic = panic_message(&*panic), "on_gone handler panicked");
         }
     });

@@ -77,8 +77,8 @@ pub(super) fn dispatch_broadcast(session: &Arc<MeshSession>, sender: InstanceId,
     let (data, abandoned, kind) = (data.to_owned(), session.abandoned.clone(), kind.to_owned());
     session.tasks.spawn(async move {
         let _permit = permit;
-        let hearing = AssertUnwindSafe(async move { broadcast_handler(sender, data).await }).catch_unwind();
-        if let Some(Err(panic)) = abandoned.run_until_cancelled(hearing).await {
+        let call = AssertUnwindSafe(async move { broadcast_handler(sender, data).await }).catch_unwind();
+        if let Some(Err(panic)) = abandoned.run_until_cancelled(call).await {
             warn!(kind, panic = panic_message(&*panic), "broadcast handler panicked");
         }
     });
@@ -154,7 +154,7 @@ impl Work {
 /// Returns a handler's result for a request; a panic is a fault.
 async fn guarded(handler: Arc<Handler>, context: Context, data: String) -> Result<Json, Fault> {
     let trace = context.trace;
-    let work = AssertUnwindSafe(async move { (handler.answer)(context, data).await }).catch_unwind();
+    let work = AssertUnwindSafe(async move { (handler.call)(context, data).await }).catch_unwind();
     let outcome = match trace {
         Some(trace) => in_trace(trace, work).await,
         None => work.await,

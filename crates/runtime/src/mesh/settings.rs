@@ -56,8 +56,8 @@ impl Settings {
             }
         }
         if self.heartbeat_interval >= self.node_ttl {
-            let (beat, ttl) = (duration::format(self.heartbeat_interval), duration::format(self.node_ttl));
-            let message = format!("expected more than mesh.heartbeat_interval ({beat}), got {ttl:?}");
+            let (interval, ttl) = (duration::format(self.heartbeat_interval), duration::format(self.node_ttl));
+            let message = format!("expected more than mesh.heartbeat_interval ({interval}), got {ttl:?}");
             return Err(Invalid::unprocessable("mesh.node_ttl", message));
         }
         if self.leader_renew_interval >= certain_for(self.leader_ttl, self.leader_ttl) {

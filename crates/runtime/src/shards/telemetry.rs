@@ -58,7 +58,7 @@ impl Tally {
         }
     }
 
-    /// Publishes the counts; once a batch, so that a message costs no look-up of a label.
+    /// Publishes the counts; once a batch, so that a message costs no search for a label.
     pub fn publish(&mut self, refusals: Refusals) {
         for (kind, count) in KINDS.iter().zip(std::mem::take(&mut self.kinds)).filter(|(_, count)| *count > 0) {
             counter!("convoke_shard_messages_total", "kind" => *kind).increment(count);
@@ -109,7 +109,7 @@ impl Tally {
             return;
         }
         let figures = coordinator.figures(service);
-        let age = figures.oldest_heartbeat.map_or(Duration::ZERO, |beat| elapsed.saturating_sub(beat));
+        let age = figures.oldest_heartbeat.map_or(Duration::ZERO, |heartbeat| elapsed.saturating_sub(heartbeat));
         gauge!("convoke_shard_workers", "service" => label.clone()).set(figures.workers as f64);
         gauge!("convoke_shards_per_worker", "service" => label.clone(), "bound" => "min")
             .set(figures.shards_min as f64);

@@ -195,10 +195,10 @@ impl ShardWorker {
         self.shared.news.notify_waiters();
         self.shared.work.notify_one();
         let gone = self.shared.wait_until(|state, _| state.worker.is_gone());
-        let was_heard = tokio::time::timeout(self.leave_grace, gone).await.is_ok();
+        let is_confirmed = tokio::time::timeout(self.leave_grace, gone).await.is_ok();
         self.shared.stop.cancel();
         self.shared.news.notify_waiters();
-        was_heard
+        is_confirmed
     }
 }
 
@@ -283,10 +283,10 @@ impl Connection {
     async fn converse(&self, mut dealer: Box<dyn Dealer>) -> Ended {
         loop {
             let deadline = self.step();
-            let (said, is_gone, is_silent) = self.shared.with(|state, now| {
+            let (outgoing, is_gone, is_silent) = self.shared.with(|state, now| {
                 (std::mem::take(&mut state.outbox), state.worker.is_gone(), state.worker.is_silent(now))
             });
-            for message in said {
+            for message in outgoing {
                 if let Err(error) = dealer.send(message.encode()).await {
                     debug!(%error, "sending to the shard coordinator failed: it is sent again");
                 }
@@ -313,16 +313,16 @@ impl Connection {
     }
 
     fn on_frames(&self, frames: &[Bytes]) {
-        let Some(answer) = wire::answer(frames) else {
+        let Some(coordinator_message) = wire::answer(frames) else {
             debug!("message of the shard coordinator could not be read");
             return;
         };
-        if let CoordinatorMessage::Error(refusal) = &answer {
+        if let CoordinatorMessage::Error(refusal) = &coordinator_message {
             warn!(code = %refusal.code, error = refusal.message, "rejected by the shard coordinator");
         }
         self.shared.with(|state, now| {
             let State { worker, outbox, .. } = state;
-            worker.on_message(answer, now, outbox);
+            worker.on_message(coordinator_message, now, outbox);
         });
     }
 

@@ -1,4 +1,4 @@
-//! What a candidate does when a leader has resigned.
+//! Candidates after a leader has resigned.
 
 use super::campaign::Stage;
 use super::*;

@@ -274,8 +274,8 @@ impl ByHand {
     }
 
     async fn heartbeat(&self, running: Vec<ExecutionId>) -> Vec<ExecutionId> {
-        let beat = Heartbeat { worker_id: self.id.clone(), running, draining: false };
-        self.link.heartbeat(beat).await.expect("it beats").cancel
+        let heartbeat = Heartbeat { worker_id: self.id.clone(), running, draining: false };
+        self.link.heartbeat(heartbeat).await.expect("the heartbeat is published").cancel
     }
 }
 
@@ -320,7 +320,7 @@ async fn a_job_that_kills_its_workers_before_a_word_does_not_kill_for_ever() {
     }
     let job = ended(&coordinator, job.id).await;
     assert_eq!((job.status, job.attempt), (Status::Failed, 2));
-    assert!(job.error.is_some_and(|error| error.contains("stopped beating")));
+    assert!(job.error.is_some_and(|error| error.contains("stopped sending heartbeats")));
     coordinator.stop().await;
 }
 

@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
 /// The timeout and the difference of any two clocks here, twice.
 const LATE: Duration = Duration::from_secs(250);
-const BEAT_INTERVAL: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 async fn join(ports: &Ports, id: &str, clock: Arc<TokioClock>) -> Coordinator {
     let mut settings = Settings::default();
@@ -36,22 +36,22 @@ fn timed() -> JobSpec {
     })
 }
 
-/// A worker that beats, over the bus or by a gateway.
-struct Beating<'a> {
+/// A worker that sends heartbeats, over the bus or by a gateway.
+struct LiveWorker<'a> {
     link: &'a dyn WorkerLink,
     run: ExecutionId,
 }
 
-impl Beating<'_> {
+impl LiveWorker<'_> {
     async fn go_on(&self, node: &Coordinator, job: JobId, time: Duration, until: Status) -> Status {
         let mut status = node.job(job, None).await.expect("it is there").status;
-        for _ in 0..time.as_secs() / BEAT_INTERVAL.as_secs() {
+        for _ in 0..time.as_secs() / HEARTBEAT_INTERVAL.as_secs() {
             if status == until {
                 break;
             }
-            let beat = Heartbeat { worker_id: worker("w"), running: vec![self.run], draining: false };
-            self.link.heartbeat(beat).await.expect("it beats");
-            tokio::time::sleep(BEAT_INTERVAL).await;
+            let heartbeat = Heartbeat { worker_id: worker("w"), running: vec![self.run], draining: false };
+            self.link.heartbeat(heartbeat).await.expect("the heartbeat is received");
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
             status = node.job(job, None).await.expect("it is there").status;
         }
         status
@@ -90,7 +90,7 @@ async fn a_bus_worker_whose_clock_is_off_has_its_whole_timeout() {
         let (link, job, run) = start_over_the_bus(&ports, clock.ahead(seconds), &node).await;
         let shown = node.job(job, None).await.expect("it is there");
         assert!(shown.started_at.is_some_and(|at| at <= clock.now()), "{shown:?}");
-        Beating { link: &link, run }.is_ended_in_time(&node, job).await;
+        LiveWorker { link: &link, run }.is_ended_in_time(&node, job).await;
         node.stop().await;
     }
 }
@@ -106,7 +106,7 @@ async fn a_leader_whose_clock_is_off_leaves_runs_their_whole_timeout() {
         let job = follower.enqueue(timed()).await.expect("enqueued").0.id;
         let (_, run, _) = one(&follower, "w").await;
         report(&follower, "w", vec![Event::new(job, run, EventKind::Started)]).await;
-        Beating { link: &follower, run }.is_ended_in_time(&follower, job).await;
+        LiveWorker { link: &follower, run }.is_ended_in_time(&follower, job).await;
         follower.stop().await;
         leader.stop().await;
     }
@@ -123,7 +123,7 @@ async fn a_new_leader_whose_clock_is_off_leaves_runs_their_whole_timeout() {
         while !next.cluster().is_me {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Beating { link: &link, run }.is_ended_in_time(&next, job).await;
+        LiveWorker { link: &link, run }.is_ended_in_time(&next, job).await;
         next.stop().await;
     }
 }
@@ -135,7 +135,7 @@ async fn a_leader_whose_clock_is_set_leaves_runs_their_whole_timeout() {
         let node = join(&ports, "a", clock.clone()).await;
         let (link, job, run) = start_over_the_bus(&ports, clock.ahead(0), &node).await;
         clock.set_ahead(seconds);
-        Beating { link: &link, run }.is_ended_in_time(&node, job).await;
+        LiveWorker { link: &link, run }.is_ended_in_time(&node, job).await;
         node.stop().await;
     }
 }

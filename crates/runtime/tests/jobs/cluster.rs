@@ -27,7 +27,7 @@ fn node(id: &str) -> NodeId {
 
 fn settings() -> Settings {
     let mut settings = quick();
-    // Workers here beat once, by hand.
+    // Workers here send one heartbeat, by hand.
     settings.worker.stale_after = Duration::from_secs(60);
     let cluster = &mut settings.cluster;
     cluster.heartbeat_interval = Duration::from_millis(40);
@@ -94,7 +94,7 @@ impl BusWorker {
     }
 
     async fn heartbeat(&self) {
-        let beat = WorkerHeartbeat {
+        let heartbeat = WorkerHeartbeat {
             v: V1,
             worker_id: WorkerId::new("w").expect("a name"),
             queues: vec![QueueName::new("default").expect("a name")],
@@ -108,7 +108,7 @@ impl BusWorker {
             executions: None,
             inbox: None,
         };
-        self.bus.publish(&self.channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
+        self.bus.publish(&self.channels.worker_heartbeat(), wire::encode(&heartbeat)).await.expect("published");
     }
 
     async fn take(&self, count: usize) -> Vec<Dispatch> {
@@ -248,7 +248,7 @@ async fn nodes_with_and_without_the_format_of_orchestrix_hand_runs_over_to_each_
 async fn with_the_format_of_orchestrix_its_own_keys_are_on_the_channels() {
     let ports = fleet();
     let channels = Channels::new("convoke");
-    let mut beats = ports.bus.subscribe(&[channels.coordinator_heartbeat()]).await.expect("subscribed");
+    let mut heartbeats = ports.bus.subscribe(&[channels.coordinator_heartbeat()]).await.expect("subscribed");
     let assigned = ports.bus.consumer(&channels.assigned(), "watchers", "x").await.expect("a consumer");
     let offers = ports.bus.consumer(&channels.handoff(), "watchers", "x").await.expect("a consumer");
     let first = join(&ports, "a", as_orchestrix()).await;
@@ -257,9 +257,9 @@ async fn with_the_format_of_orchestrix_its_own_keys_are_on_the_channels() {
     let mut acks = ports.bus.subscribe(&[channels.handoff_ack(&node("a"))]).await.expect("subscribed");
     assert!(first.hand_over().await);
     let json = |body: &[u8]| serde_json::from_slice::<serde_json::Value>(body).expect("JSON");
-    let beat = json(&beats.next().await.expect("a beat").expect("none was missed").body);
-    assert_eq!((&beat["NodeId"], beat["JobCount"].as_u64()), (&serde_json::json!("a"), Some(0)));
-    assert!(beat["Timestamp"].is_string() && beat.get("nodeId").is_none(), "{beat}");
+    let heartbeat = json(&heartbeats.next().await.expect("a heartbeat").expect("none was missed").body);
+    assert_eq!((&heartbeat["NodeId"], heartbeat["JobCount"].as_u64()), (&serde_json::json!("a"), Some(0)));
+    assert!(heartbeat["Timestamp"].is_string() && heartbeat.get("nodeId").is_none(), "{heartbeat}");
     for _ in &runs {
         let entry = json(&assigned.take(1).await.expect("an entry")[0].body);
         let run = runs.iter().find(|run| entry["JobId"] == run.job_id.to_string()).expect("one of the runs");
@@ -388,11 +388,11 @@ async fn a_leader_whose_clock_is_wrong_by_minutes_declares_no_beating_node_dead(
         let mut events = leader.events();
         let follower = join(&ports, "b", settings()).await;
         assert!(leader.cluster().is_me);
-        let mut beats = std::collections::HashSet::new();
+        let mut heartbeats = std::collections::HashSet::new();
         // The leader searches for dead nodes once in six heartbeats.
-        while beats.len() < 40 {
+        while heartbeats.len() < 40 {
             let nodes = leader.store().nodes().await.expect("nodes");
-            beats.extend(nodes.iter().filter(|it| it.node_id == node("b")).map(|it| it.last_heartbeat_at));
+            heartbeats.extend(nodes.iter().filter(|it| it.node_id == node("b")).map(|it| it.last_heartbeat_at));
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         while let Ok(event) = events.try_recv() {
@@ -451,10 +451,10 @@ impl Puppet {
             last_heartbeat_at: now,
             version: "0".into(),
         };
-        self.ports.store.record_node_heartbeat(record).await.expect("it beats");
+        self.ports.store.record_node_heartbeat(record).await.expect("the heartbeat is recorded");
     }
 
-    async fn beat_for_ever(&self) {
+    async fn heartbeat_for_ever(&self) {
         loop {
             self.heartbeat().await;
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -496,7 +496,7 @@ async fn an_offer_that_is_not_acknowledged_is_made_again_until_it_is() {
     tokio::select! {
         clean = first.hand_over() => assert!(clean),
         () = responses => {}
-        () = puppet.beat_for_ever() => {}
+        () = puppet.heartbeat_for_ever() => {}
     }
     first.stop().await;
 }
@@ -516,7 +516,7 @@ async fn a_run_that_nobody_acknowledges_is_left_as_an_orphan_and_found_by_the_ne
     tokio::select! {
         clean = first.hand_over() => assert!(!clean, "an orphan was left"),
         () = offers => {}
-        () = puppet.beat_for_ever() => {}
+        () = puppet.heartbeat_for_ever() => {}
     }
     let job = first.job(runs[0].job_id, None).await.expect("it is there");
     assert_eq!((job.ownership, job.owner_node), (Ownership::OrphanPending, Some(node("a"))));

@@ -108,7 +108,7 @@ async fn a_run_that_two_heartbeats_do_not_list_is_lost() {
     let heartbeat = || coordinator.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![], draining: false });
     one(&coordinator, "w").await;
     for _ in 0..3 {
-        heartbeat().await.expect("it beats");
+        heartbeat().await.expect("the heartbeat is received");
     }
     let (id, _, attempt) = one(&coordinator, "w").await;
     assert_eq!((id, attempt), (job.id, 2));
@@ -131,9 +131,8 @@ async fn a_restarted_node_gives_back_what_nobody_picked_up_and_keeps_what_a_work
 
     let ports = Ports { bus: Arc::new(MemoryBus::default()), ..ports };
     let second = start(&ports).await;
-    let beaten =
-        second.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![execution], draining: false }).await;
-    assert!(beaten.expect("its worker is known again").cancel.is_empty());
+    let reply = second.heartbeat(Heartbeat { worker_id: worker("w"), running: vec![execution], draining: false }).await;
+    assert!(reply.expect("its worker is known again").cancel.is_empty());
     let (again, _, attempt) = one(&second, "w").await;
     assert_eq!((again, attempt), (lost.id, 1), "never picked up: no attempt");
     let done = Event::new(id, execution, EventKind::Completed);
@@ -175,8 +174,8 @@ async fn a_queue_whose_worker_left_gets_back_what_was_on_its_way() {
 async fn a_worker_that_drains_offers_no_slots() {
     let coordinator = start(&ports()).await;
     register(&coordinator, "drainer", 2).await;
-    let beat = Heartbeat { worker_id: worker("drainer"), running: vec![], draining: true };
-    coordinator.heartbeat(beat).await.expect("it beats");
+    let heartbeat = Heartbeat { worker_id: worker("drainer"), running: vec![], draining: true };
+    coordinator.heartbeat(heartbeat).await.expect("the heartbeat is received");
     let workers = coordinator.workers().await.expect("workers");
     assert_eq!(workers[0].state, WorkerState::Draining);
     let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
@@ -191,8 +190,8 @@ async fn a_frozen_worker_is_not_kept_alive_by_the_poll_that_it_left_waiting() {
     register(&coordinator, "frozen", 2).await;
     let (job, _) = coordinator.enqueue(spec()).await.expect("it is enqueued");
     let (_, execution, _) = one(&coordinator, "frozen").await;
-    let beat = Heartbeat { worker_id: worker("frozen"), running: vec![execution], draining: false };
-    coordinator.heartbeat(beat).await.expect("it beats");
+    let heartbeat = Heartbeat { worker_id: worker("frozen"), running: vec![execution], draining: false };
+    coordinator.heartbeat(heartbeat).await.expect("the heartbeat is received");
     let forsaken = Poll { worker_id: worker("frozen"), max: 1, wait: Duration::from_secs(30) };
     let (forsaken, _) = tokio::join!(coordinator.poll(forsaken), async {
         register(&coordinator, "lively", 1).await;

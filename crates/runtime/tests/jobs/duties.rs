@@ -160,7 +160,7 @@ async fn run_by_bus(ports: &Ports, coordinator: &Coordinator) -> (Channels, Disp
     let worker_id = WorkerId::new("by-bus").expect("a name");
     let consumer = ports.bus.consumer(&channels.dispatch(&queue), "workers", "by-bus").await.expect("a consumer");
     coordinator.enqueue(spec()).await.expect("it is enqueued");
-    let beat = WorkerHeartbeat {
+    let heartbeat = WorkerHeartbeat {
         v: V1,
         worker_id: worker_id.clone(),
         queues: vec![queue],
@@ -174,7 +174,7 @@ async fn run_by_bus(ports: &Ports, coordinator: &Coordinator) -> (Channels, Disp
         executions: None,
         inbox: None,
     };
-    ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
+    ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&heartbeat)).await.expect("published");
     let taken = consumer.take(1).await.expect("a run");
     let run: Dispatch = serde_json::from_slice(&taken[0].body).expect("a dispatch");
     consumer.ack(&[taken[0].id.clone()]).await.expect("acknowledged");

@@ -242,10 +242,10 @@ async fn a_reader_that_is_busy_is_waited_for_longer_than_one_that_beats() {
     let settings = settings();
     let coordinator = start(&ports, settings.clone()).await;
     let reader = Reader::join(&ports, FOREIGN).await;
-    for says_started in [true, false] {
+    for reports_start in [true, false] {
         let job = coordinator.enqueue(spec().with(|job| job.max_retries = Some(0))).await.expect("enqueued").0;
         let (delivery, run) = reader.take().await.remove(0);
-        if says_started {
+        if reports_start {
             reader.report(&run, StatusKind::Started).await;
             reader.ack(&delivery).await;
         }
@@ -256,7 +256,7 @@ async fn a_reader_that_is_busy_is_waited_for_longer_than_one_that_beats() {
         reader.report(&run, StatusKind::Completed).await;
         reader.ack(&delivery).await;
         let job = until(&coordinator, job.id, |job| !job.status.is_live()).await;
-        assert_eq!((job.status, job.attempt), (Status::Completed, 1), "started: {says_started}");
+        assert_eq!((job.status, job.attempt), (Status::Completed, 1), "started: {reports_start}");
     }
     coordinator.stop().await;
 }
@@ -288,10 +288,10 @@ async fn who_sends_heartbeats_is_not_counted_by_its_reads_as_well() {
     let ports = shared(false);
     let coordinator = start(&ports, settings()).await;
     let reader = Reader::join(&ports, FOREIGN).await;
-    let beat = r#"{"WorkerId":"foreign","Queues":["default"],"Concurrency":1}"#;
-    let beats = async {
+    let heartbeat = r#"{"WorkerId":"foreign","Queues":["default"],"Concurrency":1}"#;
+    let heartbeats = async {
         loop {
-            ports.bus.publish(&reader.channels.worker_heartbeat(), beat.into()).await.expect("published");
+            ports.bus.publish(&reader.channels.worker_heartbeat(), heartbeat.into()).await.expect("published");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -312,7 +312,7 @@ async fn who_sends_heartbeats_is_not_counted_by_its_reads_as_well() {
         assert_eq!((workers.len(), workers[0].concurrency, workers[0].name.as_str()), (1, 1, FOREIGN));
     };
     tokio::select! {
-        () = beats => {}
+        () = heartbeats => {}
         () = reads => {}
     }
     coordinator.stop().await;

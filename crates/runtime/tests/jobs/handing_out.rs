@@ -60,16 +60,16 @@ async fn a_poll_that_comes_late_is_given_no_more_than_the_rate_allows() {
     configure(&coordinator, QueuePatch { rate_limit: Some(Some(limit)), ..QueuePatch::default() }).await;
     register(&coordinator, "w", 10).await;
     // It lives, and does not poll.
-    let beats = async {
+    let heartbeats = async {
         loop {
-            let beat = Heartbeat { worker_id: worker("w"), running: Vec::new(), draining: false };
-            coordinator.heartbeat(beat).await.expect("it is known");
+            let heartbeat = Heartbeat { worker_id: worker("w"), running: Vec::new(), draining: false };
+            coordinator.heartbeat(heartbeat).await.expect("it is known");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let ids = tokio::select! {
         ids = dispatched(&coordinator, 5) => ids,
-        () = beats => unreachable!("it beats on"),
+        () = heartbeats => unreachable!("it keeps sending heartbeats"),
     };
     let first = poll(&coordinator, "w", 10).await.jobs;
     assert_eq!(first.len(), 1, "though five have gathered");

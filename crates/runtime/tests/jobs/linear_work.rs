@@ -77,11 +77,11 @@ async fn a_heartbeat_costs_time_in_proportion_to_the_runs_that_it_lists() {
         first.stop().await;
         let second = start(&ports).await;
         let running: Vec<ExecutionId> = runs.iter().map(|(_, run)| *run).collect();
-        let beat = Heartbeat { worker_id: worker("w"), running, draining: false };
+        let heartbeat = Heartbeat { worker_id: worker("w"), running, draining: false };
         let before = cpu_time();
-        let beaten = second.heartbeat(beat).await.expect("a heartbeat returns");
+        let reply = second.heartbeat(heartbeat).await.expect("a heartbeat returns");
         let spent = cpu_time() - before;
-        assert_eq!(beaten.cancel, [], "they are all taken over");
+        assert_eq!(reply.cancel, [], "they are all taken over");
         second.stop().await;
         spent
     })

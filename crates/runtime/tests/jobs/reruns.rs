@@ -178,7 +178,7 @@ async fn a_job_whose_worker_was_killed_ends_on_another() {
     cluster.stop().await;
 }
 
-/// A node that beats and does nothing else.
+/// A node that sends heartbeats and does nothing else.
 async fn keep_ghost_node_alive(ports: Ports) {
     loop {
         let now = ports.clock.now();
@@ -192,7 +192,7 @@ async fn keep_ghost_node_alive(ports: Ports) {
             last_heartbeat_at: now,
             version: "0".into(),
         };
-        ports.store.record_node_heartbeat(ghost).await.expect("it beats");
+        ports.store.record_node_heartbeat(ghost).await.expect("the heartbeat is recorded");
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
 }
@@ -220,8 +220,8 @@ async fn a_run_that_its_worker_no_longer_has_is_lost_though_its_owner_never_read
     tokio::time::sleep(Duration::from_secs(15)).await;
     report(EventKind::Progress).await;
     let heartbeat = async || {
-        let beat = Heartbeat { worker_id: id.clone(), running: Vec::new(), draining: false };
-        link.heartbeat(beat).await.expect("the bus has it");
+        let heartbeat = Heartbeat { worker_id: id.clone(), running: Vec::new(), draining: false };
+        link.heartbeat(heartbeat).await.expect("the bus has it");
         tokio::time::sleep(Duration::from_secs(5)).await;
         node.job(job, None).await.expect("it is there").execution_id == Some(run.execution_id)
     };

@@ -39,7 +39,7 @@ async fn cluster(server: &RedisServer) -> Cluster {
         coordinator.ready().await;
         // Only this node reads its own entry, so it has reached the cache.
         let (node, key) = (NodeId::new(id).expect("a name"), format!("orchestrix:coordinator:{id}"));
-        look_until_shared(server, &key, async || coordinator.node_view(&node).await).await;
+        read_until_shared(server, &key, async || coordinator.node_view(&node).await).await;
         nodes.push(coordinator);
     }
     Cluster { nodes: nodes.try_into().unwrap_or_else(|_| panic!("two nodes")), stores }
@@ -92,20 +92,20 @@ async fn value_of(server: &RedisServer, key: &str) -> String {
 }
 
 /// Reads until the result is shared under `key`.
-async fn look_until_shared<T>(
+async fn read_until_shared<T>(
     server: &RedisServer,
     key: &str,
     read: impl AsyncFn() -> convoke_core::Result<T>,
 ) -> String {
-    let looking = async {
+    let sharing = async {
         loop {
             read().await.expect("it is there");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let looking = tokio::time::timeout(Duration::from_secs(30), looking);
+    let sharing = tokio::time::timeout(Duration::from_secs(30), sharing);
     tokio::select! {
-        _ = looking => panic!("{key} is not shared"),
+        _ = sharing => panic!("{key} is not shared"),
         value = value_of(server, key) => value,
     }
 }
@@ -118,7 +118,7 @@ async fn what_one_node_has_read_another_finds_under_the_promised_key() {
     let left = async |key: &str| asked::<i64>(&server, &["PTTL", key]).await;
     let id = dead_letter(first).await;
     let key = format!("orchestrix:job:{id}");
-    let value = look_until_shared(&server, &key, async || first.job_view(id).await).await;
+    let value = read_until_shared(&server, &key, async || first.job_view(id).await).await;
     assert!(value.contains(&format!(r#""id":"{id}""#)) && value.contains(r#""status":"failed""#), "{value}");
     assert!((1..=300_000).contains(&left(&key).await));
     let before = cluster.stores[1].gets.load(Ordering::SeqCst);
@@ -126,11 +126,11 @@ async fn what_one_node_has_read_another_finds_under_the_promised_key() {
     assert_eq!(cluster.stores[1].gets.load(Ordering::SeqCst), before, "the second node need not read the store");
     register(first, "w", 1).await;
     let (n1, w) = (NodeId::new("n1").expect("a name"), worker("w"));
-    look_until_shared(&server, "orchestrix:coordinators", async || first.nodes().await).await;
-    look_until_shared(&server, "orchestrix:coordinator:n1", async || first.node_view(&n1).await).await;
-    look_until_shared(&server, "orchestrix:jobs:follower:n1", async || first.jobs_of(&n1).await).await;
-    look_until_shared(&server, "orchestrix:workers", async || first.workers().await).await;
-    look_until_shared(&server, "orchestrix:worker:w", async || first.worker(&w).await).await;
+    read_until_shared(&server, "orchestrix:coordinators", async || first.nodes().await).await;
+    read_until_shared(&server, "orchestrix:coordinator:n1", async || first.node_view(&n1).await).await;
+    read_until_shared(&server, "orchestrix:jobs:follower:n1", async || first.jobs_of(&n1).await).await;
+    read_until_shared(&server, "orchestrix:workers", async || first.workers().await).await;
+    read_until_shared(&server, "orchestrix:worker:w", async || first.worker(&w).await).await;
     cluster.stop().await;
 }
 
@@ -194,6 +194,6 @@ async fn a_cache_that_is_away_or_holds_nonsense_fails_and_delays_nobody() {
     second.retry(id).await.expect("it is retried");
     assert_eq!(second.job_view(id).await.expect("it is there").status, Status::Pending);
     server.restart_empty().await;
-    look_until_shared(&server, "orchestrix:coordinators", async || first.nodes().await).await;
+    read_until_shared(&server, "orchestrix:coordinators", async || first.nodes().await).await;
     cluster.stop().await;
 }

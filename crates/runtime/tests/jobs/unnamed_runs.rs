@@ -57,7 +57,7 @@ async fn a_worker_that_is_restarted_under_its_id_has_lost_what_it_had() {
 async fn a_worker_that_is_restarted_and_comes_to_another_node_has_lost_what_it_had() {
     let ports = virtual_ports();
     let nodes = [join(&ports, "a").await, join(&ports, "b").await];
-    // What is written down before it comes back, and what is not yet.
+    // Once its record is in the store before it comes back, and once it is not yet.
     for pause in [Duration::from_secs(5), Duration::from_millis(10)] {
         register(&nodes[0], "w", 2).await;
         let job = nodes[0].enqueue(spec()).await.expect("enqueued").0.id;
@@ -114,7 +114,7 @@ async fn a_bus_worker_that_lists_nothing_and_runs_nothing_has_lost_what_it_had()
     let (channels, queue) = (Channels::new("convoke"), QueueName::new("default").expect("a name"));
     let runs = ports.bus.consumer(&channels.dispatch(&queue), "workers", "w").await.expect("a consumer");
     let heartbeat = async |running| {
-        let beat = WorkerHeartbeat {
+        let heartbeat = WorkerHeartbeat {
             v: V1,
             worker_id: worker("w"),
             queues: vec![queue.clone()],
@@ -128,7 +128,7 @@ async fn a_bus_worker_that_lists_nothing_and_runs_nothing_has_lost_what_it_had()
             executions: None,
             inbox: None,
         };
-        ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&beat)).await.expect("published");
+        ports.bus.publish(&channels.worker_heartbeat(), wire::encode(&heartbeat)).await.expect("published");
         tokio::time::sleep(Duration::from_secs(5)).await;
     };
     heartbeat(0).await;

@@ -40,7 +40,7 @@ async fn a_moment() {
 }
 
 /// Reads until the store was not asked: then it is cached.
-async fn looked_until_kept(coordinator: &Coordinator, store: &CountingStore, id: JobId) {
+async fn read_until_kept(coordinator: &Coordinator, store: &CountingStore, id: JobId) {
     loop {
         let before = store.gets.load(Ordering::SeqCst);
         coordinator.job_view(id).await.expect("it is there");
@@ -61,7 +61,7 @@ async fn view_until(coordinator: &Coordinator, id: JobId, status: Status) {
 async fn a_finished_job_is_read_once() {
     let (first, store, second, _) = two().await;
     let id = ended(&first, EventKind::Completed).await;
-    looked_until_kept(&first, &store, id).await;
+    read_until_kept(&first, &store, id).await;
     let before = store.gets.load(Ordering::SeqCst);
     for _ in 0..100 {
         assert_eq!(first.job_view(id).await.expect("it is there").status, Status::Completed);
@@ -88,12 +88,12 @@ async fn a_live_job_is_never_kept() {
 async fn a_retried_job_is_pending_at_once_here_and_soon_elsewhere() {
     let (first, store, second, _) = two().await;
     let id = ended(&first, EventKind::Failed).await;
-    looked_until_kept(&first, &store, id).await;
+    read_until_kept(&first, &store, id).await;
     first.retry(id).await.expect("it is retried");
     assert_eq!(first.job_view(id).await.expect("it is there").status, Status::Pending);
     first.cancel(id, None).await.expect("it is cancelled");
     let id = ended(&first, EventKind::Failed).await;
-    looked_until_kept(&first, &store, id).await;
+    read_until_kept(&first, &store, id).await;
     second.retry(id).await.expect("it is retried");
     // No decision reads the cache.
     assert_eq!(first.job(id, None).await.expect("it is there").status, Status::Pending);
@@ -107,7 +107,7 @@ async fn a_purged_job_is_gone_at_once_here_and_soon_elsewhere() {
     let (first, store, second, _) = two().await;
     for purger in [&first, &second] {
         let id = ended(&first, EventKind::Failed).await;
-        looked_until_kept(&first, &store, id).await;
+        read_until_kept(&first, &store, id).await;
         assert_eq!(purger.purge_dead(DeadSelection::Ids(vec![id])).await.expect("it is purged"), 1);
         if purger.node_id() == first.node_id() {
             assert!(matches!(first.job_view(id).await, Err(Error::NotFound { .. })));
@@ -150,7 +150,7 @@ async fn workers_are_read_once_and_a_new_one_is_seen_at_once_here_and_soon_elsew
 #[tokio::test]
 async fn nodes_are_read_once_and_those_who_come_and_go_are_seen() {
     let (first, store, second, shared) = two().await;
-    // The leadership's turn makes them beat; then they are quiet.
+    // A new leader makes them send a heartbeat; then they are quiet.
     loop {
         let before = store.nodes.load(Ordering::SeqCst);
         let nodes = first.nodes().await.expect("nodes");

@@ -79,18 +79,18 @@ impl Shared {
         outdated.all_until.is_none() && !outdated.keys.contains(key)
     }
 
-    /// Looks a key up. Never fails and never takes long: without a response it finds nothing.
+    /// Reads a key. Never fails and never takes long: without a response it finds nothing.
     pub async fn get<T: DeserializeOwned>(&self, key: &str) -> Found<T> {
         if !self.is_usable(key) {
             return Found::Nothing(None);
         }
         let issued = Instant::now();
-        let looked_up = self.in_time(self.port.get(key)).await;
+        let lookup = self.in_time(self.port.get(key)).await;
         // It may have changed during the lookup.
         if !self.is_usable(key) {
             return Found::Nothing(None);
         }
-        match looked_up {
+        match lookup {
             Some(Lookup::Found { value, left }) => match serde_json::from_str(&value) {
                 Ok(value) => Found::Value(value, left),
                 // Written by another version: it is replaced once it has expired.

@@ -48,12 +48,12 @@ async fn take(node: &Node, deliveries: Vec<Delivery>) -> Result<()> {
         from: offer.from.clone(),
         to: Handover::Take(node.id.clone()),
     });
-    let answers = node.store().reassign(changes.collect()).await?;
+    let results = node.store().reassign(changes.collect()).await?;
     let mut taken = Vec::with_capacity(offers.len());
     let mut acks = Vec::with_capacity(offers.len());
-    for (offer, answer) in offers.into_iter().zip(answers) {
+    for (offer, result) in offers.into_iter().zip(results) {
         let Offered { run, from, reason } = offer;
-        let new_owner = match answer {
+        let new_owner = match result {
             Reassigned::Done => {
                 taken.push(run);
                 node.history.handoff(HandoffRecord {

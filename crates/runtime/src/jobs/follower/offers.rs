@@ -28,7 +28,7 @@ use crate::jobs::node::{Node, NodeBase};
 use crate::jobs::telemetry;
 
 /// How often the node checks whether another node is alive.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long the first offer waits until acknowledgements can be received. A missed one is repeated.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(1);
 const REASSIGN_MAX: usize = 1_000;
@@ -87,7 +87,7 @@ struct Offers<'a> {
 impl Offers<'_> {
     async fn await_owners(&mut self, runs: Vec<RunRef>) -> bool {
         let (mut drain, mut commands) = Drain::new(runs, self.node.settings.cluster, true, self.began.elapsed());
-        let mut looked = Instant::now();
+        let mut checked = Instant::now();
         loop {
             let node = self.node;
             let released = node.ownership.claims.released();
@@ -106,7 +106,7 @@ impl Offers<'_> {
                 commands = over.into_iter().flat_map(|run| drain.on(Event::JobEnded(run.job_id), self.now())).collect();
                 continue;
             }
-            let wake = drain.next_wake().map_or(LOOK_INTERVAL, |at| at.saturating_sub(self.now()).min(LOOK_INTERVAL));
+            let wake = drain.next_wake().map_or(CHECK_INTERVAL, |at| at.saturating_sub(self.now()).min(CHECK_INTERVAL));
             let event = tokio::select! {
                 ack = next_ack(node, &mut self.acks) => {
                     self.new_owners.insert(ack.job_id, ack.new_owner.clone());
@@ -116,8 +116,8 @@ impl Offers<'_> {
                 () = tokio::time::sleep(wake.max(Duration::from_millis(1))) => Event::Tick,
             };
             commands = drain.on(event, self.now());
-            if looked.elapsed() >= LOOK_INTERVAL {
-                looked = Instant::now();
+            if checked.elapsed() >= CHECK_INTERVAL {
+                checked = Instant::now();
                 match prospects(node, &node.ownership.peers).await {
                     Prospects::Good => commands.extend(drain.on(Event::OthersAlive(true), self.now())),
                     Prospects::Silent => commands.extend(drain.on(Event::OthersAlive(false), self.now())),
@@ -227,12 +227,12 @@ impl Offers<'_> {
         let mut ours = Vec::with_capacity(runs.len());
         for runs in runs.chunks(REASSIGN_MAX) {
             match self.reassign(runs, &to).await {
-                Ok(answers) => {
+                Ok(results) => {
                     let gone: Vec<RunRef> = runs
                         .iter()
-                        .zip(answers)
-                        .filter_map(|(run, answer)| {
-                            if answer == Reassigned::Done {
+                        .zip(results)
+                        .filter_map(|(run, result)| {
+                            if result == Reassigned::Done {
                                 ours.push(*run);
                                 return None;
                             }

@@ -59,9 +59,9 @@ impl Peers {
         }
     }
 
-    fn on_heartbeat(&self, beat: &CoordinatorHeartbeat, now: Instant) {
-        let peer = Peer { job_count: beat.job_count, state: beat.state, seen: now };
-        self.known.lock().peers.insert(beat.node_id.clone(), peer);
+    fn on_heartbeat(&self, heartbeat: &CoordinatorHeartbeat, now: Instant) {
+        let peer = Peer { job_count: heartbeat.job_count, state: heartbeat.state, seen: now };
+        self.known.lock().peers.insert(heartbeat.node_id.clone(), peer);
     }
 
     /// Follows the registry: adds new nodes and removes those that are not in it.
@@ -171,11 +171,11 @@ pub async fn receive_peer_heartbeats(node: Arc<Node>, mut run: DutyRun<Subscribe
 async fn receive_heartbeats(node: &Node, Message { channel, body }: Message) {
     let peers = &node.ownership.peers;
     match serde_json::from_slice::<CoordinatorHeartbeat>(&body) {
-        Ok(beat) if beat.node_id == node.id => {}
-        Ok(beat) => {
+        Ok(heartbeat) if heartbeat.node_id == node.id => {}
+        Ok(heartbeat) => {
             let leader = node.election.leadership.borrow().leader.clone();
-            peers.on_heartbeat(&beat, Instant::now());
-            if beat.role == Some(NodeRole::Follower) && leader.as_ref() == Some(&beat.node_id) {
+            peers.on_heartbeat(&heartbeat, Instant::now());
+            if heartbeat.role == Some(NodeRole::Follower) && leader.as_ref() == Some(&heartbeat.node_id) {
                 peers.vacancy.notify_one();
             }
         }

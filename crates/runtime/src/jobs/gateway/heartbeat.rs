@@ -16,25 +16,26 @@ use crate::jobs::node::Node;
 use crate::jobs::recorder;
 use crate::jobs::views::in_flight;
 
-pub async fn heartbeat(node: &Node, beat: Heartbeat) -> Result<HeartbeatReply> {
-    beat.check()?;
-    super::link::ensure_known(node, &beat.worker_id).await?;
-    let unknown = || Error::not_found("worker", &beat.worker_id);
-    let compared = node.gateway.sessions.compare(&beat, node.settings.worker.stale_after / 2).ok_or_else(unknown)?;
-    if beat.draining {
-        node.gateway.hints.slots(&beat.worker_id);
+pub async fn heartbeat(node: &Node, heartbeat: Heartbeat) -> Result<HeartbeatReply> {
+    heartbeat.check()?;
+    super::link::ensure_known(node, &heartbeat.worker_id).await?;
+    let unknown = || Error::not_found("worker", &heartbeat.worker_id);
+    let compared =
+        node.gateway.sessions.compare(&heartbeat, node.settings.worker.stale_after / 2).ok_or_else(unknown)?;
+    if heartbeat.draining {
+        node.gateway.hints.slots(&heartbeat.worker_id);
     }
     let mut cancel = compared.cancel;
     if !compared.lost.is_empty() {
-        lose(node, &beat.worker_id, compared.lost).await?;
+        lose(node, &heartbeat.worker_id, compared.lost).await?;
     }
-    if compared.look {
-        expect(node, &beat).await?;
+    if compared.is_due {
+        expect(node, &heartbeat).await?;
     }
     if !compared.unknown.is_empty() {
-        cancel.extend(adopt(node, &beat.worker_id, compared.unknown).await?);
+        cancel.extend(adopt(node, &heartbeat.worker_id, compared.unknown).await?);
     }
-    node.gateway.sessions.agree(&beat.worker_id);
+    node.gateway.sessions.agree(&heartbeat.worker_id);
     cancel.sort();
     cancel.dedup();
     Ok(HeartbeatReply { cancel, drain: false })
@@ -49,11 +50,11 @@ async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
 /// Enters runs that a worker has by the store and does not list: another node handed them out, or this one before it
 /// was restarted. Unless the next heartbeats list them, they are lost; without this they would not be missed while the
 /// worker, or another that was started under its id, is alive.
-async fn expect(node: &Node, beat: &Heartbeat) -> Result<()> {
-    let mut runs = runs_of(node, &beat.worker_id).await?;
-    let running: HashSet<&ExecutionId> = beat.running.iter().collect();
+async fn expect(node: &Node, heartbeat: &Heartbeat) -> Result<()> {
+    let mut runs = runs_of(node, &heartbeat.worker_id).await?;
+    let running: HashSet<&ExecutionId> = heartbeat.running.iter().collect();
     runs.retain(|run| !running.contains(&run.execution_id) && !node.gateway.sessions.has(&run.execution_id));
-    node.gateway.sessions.hand_out(&beat.worker_id, &runs, tokio::time::Instant::now());
+    node.gateway.sessions.hand_out(&heartbeat.worker_id, &runs, tokio::time::Instant::now());
     Ok(())
 }
 

@@ -57,8 +57,8 @@ impl WorkerLink for Coordinator {
         super::report::report(self.node(), report).await
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
-        super::heartbeat::heartbeat(self.node(), beat).await
+    async fn heartbeat(&self, heartbeat: Heartbeat) -> Result<HeartbeatReply> {
+        super::heartbeat::heartbeat(self.node(), heartbeat).await
     }
 
     async fn leave(&self, worker: WorkerId) -> Result<()> {

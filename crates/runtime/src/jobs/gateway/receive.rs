@@ -49,7 +49,7 @@ pub async fn receive_runs(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<
 }
 
 async fn serve(node: &Node, run: &mut DutyRun<WokenBy>, consumer: &dyn Consumer) -> Result<()> {
-    // What was delivered before a restart and not acknowledged: its runs are checked in the store, for they are old.
+    // Entries that were delivered before a restart and not acknowledged: their runs are checked in the store, for they are old.
     let mut deliveries = consumer.take_over(Duration::ZERO, BATCH_MAX).await?;
     loop {
         while !deliveries.is_empty() {

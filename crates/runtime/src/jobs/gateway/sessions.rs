@@ -67,13 +67,13 @@ pub struct Session {
     /// How often it registered with this node, and when it did last.
     registrations: u64,
     registered: Instant,
-    beaten: Option<Instant>,
+    last_heartbeat: Option<Instant>,
     /// A heartbeat was compared with the store.
     compared: bool,
     /// Runs that its last heartbeat did not list.
     unlisted: Unlisted,
     /// When its list was last compared with the store.
-    looked: Option<Instant>,
+    checked: Option<Instant>,
     /// Its last sign of life is not in the store yet.
     unwritten: bool,
     rotation: usize,
@@ -128,10 +128,10 @@ impl Sessions {
             idle_at: None,
             registrations: 0,
             registered: now,
-            beaten: None,
+            last_heartbeat: None,
             compared: false,
             unlisted: Unlisted::default(),
-            looked: None,
+            checked: None,
             unwritten: false,
             rotation: 0,
         });
@@ -203,7 +203,7 @@ impl Sessions {
             session.asked = session.asked.saturating_sub(max);
             // A returned poll is no sign of life of a worker that may be frozen; one that never sends heartbeats has
             // only its polls.
-            if session.beaten.is_none() {
+            if session.last_heartbeat.is_none() {
                 session.see();
             }
         }
@@ -263,14 +263,14 @@ impl Sessions {
     }
 
     /// Compares a heartbeat's list of runs with the session.
-    pub fn compare(&self, beat: &Heartbeat, look_after: Duration) -> Option<Comparison> {
+    pub fn compare(&self, heartbeat: &Heartbeat, check_after: Duration) -> Option<Comparison> {
         let mut inner = self.inner.lock();
         let Inner { workers, runs, .. } = &mut *inner;
-        let session = workers.get_mut(&beat.worker_id)?;
-        let before = session.beaten.replace(Instant::now());
+        let session = workers.get_mut(&heartbeat.worker_id)?;
+        let before = session.last_heartbeat.replace(Instant::now());
         session.see();
-        session.record.state = if beat.draining { WorkerState::Draining } else { WorkerState::Active };
-        let listed: HashSet<&ExecutionId> = beat.running.iter().collect();
+        session.record.state = if heartbeat.draining { WorkerState::Draining } else { WorkerState::Active };
+        let listed: HashSet<&ExecutionId> = heartbeat.running.iter().collect();
         // Runs that were handed out since the previous heartbeat may still be on their way to the worker.
         let mut expected = Vec::new();
         for execution in &session.runs {
@@ -282,13 +282,14 @@ impl Sessions {
             }
         }
         let lost = session.unlisted.compare(expected, |execution| listed.contains(execution));
-        let unknown = beat.running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
+        let unknown =
+            heartbeat.running.iter().filter(|execution| !session.runs.contains(*execution)).copied().collect();
         // The store may have runs that another node handed out and the worker never received.
-        let look = session.looked.is_none_or(|at| at.elapsed() >= look_after);
-        if look {
-            session.looked = Some(Instant::now());
+        let is_due = session.checked.is_none_or(|at| at.elapsed() >= check_after);
+        if is_due {
+            session.checked = Some(Instant::now());
         }
-        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel).into_iter().collect(), look })
+        Some(Comparison { lost, unknown, cancel: std::mem::take(&mut session.cancel).into_iter().collect(), is_due })
     }
 
     /// Ends a session. Returns its runs and its last message to the leader.
@@ -402,7 +403,7 @@ pub struct Comparison {
     pub unknown: Vec<ExecutionId>,
     pub cancel: Vec<ExecutionId>,
     /// It is time to compare the list with the store.
-    pub look: bool,
+    pub is_due: bool,
 }
 
 impl Session {
@@ -421,7 +422,7 @@ impl Session {
     /// A waiting poll counts as a heartbeat, as long as the worker sends none of its own: if a worker that used to send
     /// heartbeats has stopped, its connection may still be open and the process frozen.
     fn waits(&self) -> bool {
-        self.parked > 0 && self.beaten.is_none()
+        self.parked > 0 && self.last_heartbeat.is_none()
     }
 
     fn silent_for(&self) -> Duration {

@@ -60,12 +60,12 @@ struct ReceivedHeartbeats {
 
 impl ReceivedHeartbeats {
     /// Returns the worker of a heartbeat, added if it was unknown.
-    fn known(&mut self, beat: &WorkerHeartbeat, now: Timestamp) -> &mut Known {
-        let registered = self.registered.get(&beat.worker_id).copied();
-        self.workers.entry(beat.worker_id.clone()).or_insert_with(|| Known {
-            record: record(beat, registered.map_or(now, |registered| registered.at), now),
+    fn known(&mut self, heartbeat: &WorkerHeartbeat, now: Timestamp) -> &mut Known {
+        let registered = self.registered.get(&heartbeat.worker_id).copied();
+        self.workers.entry(heartbeat.worker_id.clone()).or_insert_with(|| Known {
+            record: record(heartbeat, registered.map_or(now, |registered| registered.at), now),
             is_reader: false,
-            beat: beat.clone(),
+            heartbeat: heartbeat.clone(),
             seen: Instant::now(),
             is_new: registered.is_none(),
             written: None,
@@ -88,7 +88,7 @@ struct Known {
     record: WorkerRecord,
     /// It sends no heartbeats.
     is_reader: bool,
-    beat: WorkerHeartbeat,
+    heartbeat: WorkerHeartbeat,
     seen: Instant,
     is_new: bool,
     /// When the registry had it last.
@@ -129,36 +129,36 @@ impl BusWorkers {
         received.last = Some(now);
     }
 
-    fn on_heartbeat(&self, beat: WorkerHeartbeat, now: Timestamp) {
+    fn on_heartbeat(&self, heartbeat: WorkerHeartbeat, now: Timestamp) {
         let mut received = self.received.lock();
-        if beat.via.is_some() {
+        if heartbeat.via.is_some() {
             // It is connected to a gateway by now, and that node writes its record.
-            received.workers.remove(&beat.worker_id);
+            received.workers.remove(&heartbeat.worker_id);
             return;
         }
-        if !received.workers.contains_key(&beat.worker_id)
-            && (beat.state == WorkerState::Gone || received.workers.len() >= WORKERS_MAX)
+        if !received.workers.contains_key(&heartbeat.worker_id)
+            && (heartbeat.state == WorkerState::Gone || received.workers.len() >= WORKERS_MAX)
         {
             return;
         }
-        let known = received.known(&beat, now);
+        let known = received.known(&heartbeat, now);
         known.is_reader = false;
-        if known.on_heartbeat(beat, now) {
+        if known.on_heartbeat(heartbeat, now) {
             self.changed.notify_one();
         }
     }
 
     /// Records the observation of a worker that sends no heartbeats and last read `silent_for` ago.
-    pub fn sight(&self, beat: WorkerHeartbeat, silent_for: Duration, now: Timestamp) {
+    pub fn sight(&self, heartbeat: WorkerHeartbeat, silent_for: Duration, now: Timestamp) {
         let mut received = self.received.lock();
-        match received.workers.get(&beat.worker_id) {
+        match received.workers.get(&heartbeat.worker_id) {
             Some(known) if !known.is_reader => return,
-            None if beat.state == WorkerState::Gone || received.workers.len() >= WORKERS_MAX => return,
+            None if heartbeat.state == WorkerState::Gone || received.workers.len() >= WORKERS_MAX => return,
             _ => {}
         }
-        let known = received.known(&beat, now);
+        let known = received.known(&heartbeat, now);
         known.is_reader = true;
-        let is_urgent = known.on_heartbeat(beat, now - silent_for);
+        let is_urgent = known.on_heartbeat(heartbeat, now - silent_for);
         known.seen = Instant::now().checked_sub(silent_for).unwrap_or(known.seen);
         if is_urgent {
             self.changed.notify_one();
@@ -185,7 +185,7 @@ impl BusWorkers {
 
     /// Returns the last sign of life of a worker.
     pub fn heartbeat(&self, worker: &WorkerId) -> Option<WorkerHeartbeat> {
-        self.received.lock().workers.get(worker).map(|known| known.beat.clone())
+        self.received.lock().workers.get(worker).map(|known| known.heartbeat.clone())
     }
 
     /// Returns how long a worker was silent while its heartbeats could have been received.
@@ -286,32 +286,32 @@ impl BusWorkers {
 
 impl Known {
     /// Returns whether the record should be written at once.
-    fn on_heartbeat(&mut self, mut beat: WorkerHeartbeat, now: Timestamp) -> bool {
+    fn on_heartbeat(&mut self, mut heartbeat: WorkerHeartbeat, now: Timestamp) -> bool {
         self.seen = Instant::now();
-        if let Some(executions) = beat.executions.take() {
+        if let Some(executions) = heartbeat.executions.take() {
             self.named = executions.into_iter().collect();
             self.has_named = true;
             self.to_compare = true;
         }
-        let fresh = record(&beat, self.record.registered_at, now);
+        let fresh = record(&heartbeat, self.record.registered_at, now);
         let same = fresh.state == self.record.state
             && fresh.queues == self.record.queues
             && fresh.concurrency == self.record.concurrency;
         self.urgent |= !same;
         self.record = fresh;
-        self.beat = beat;
+        self.heartbeat = heartbeat;
         self.urgent
     }
 }
 
-fn record(beat: &WorkerHeartbeat, registered_at: Timestamp, now: Timestamp) -> WorkerRecord {
+fn record(heartbeat: &WorkerHeartbeat, registered_at: Timestamp, now: Timestamp) -> WorkerRecord {
     WorkerRecord {
-        worker_id: beat.worker_id.clone(),
-        name: beat.name.clone().unwrap_or_else(|| beat.worker_id.to_string()),
-        queues: beat.queues.clone(),
-        concurrency: beat.slots(),
-        running: beat.running,
-        state: beat.state,
+        worker_id: heartbeat.worker_id.clone(),
+        name: heartbeat.name.clone().unwrap_or_else(|| heartbeat.worker_id.to_string()),
+        queues: heartbeat.queues.clone(),
+        concurrency: heartbeat.slots(),
+        running: heartbeat.running,
+        state: heartbeat.state,
         registered_at,
         // By the leader's clock: a worker's own may be minutes off.
         last_heartbeat_at: now,
@@ -355,17 +355,17 @@ async fn listen(leader: &LeaderState, mut feed: Feed) {
             continue;
         }
         // A message that cannot be read is set aside by the dispatcher, which receives it too.
-        let Ok(beat) = serde_json::from_slice::<WorkerHeartbeat>(&message.body) else { continue };
-        if beat.via.is_none()
-            && let Err(invalid) = beat.check()
+        let Ok(heartbeat) = serde_json::from_slice::<WorkerHeartbeat>(&message.body) else { continue };
+        if heartbeat.via.is_none()
+            && let Err(invalid) = heartbeat.check()
         {
-            telemetry::log_rejection(node, "worker.heartbeat", beat.worker_id.as_str(), &invalid.to_string());
+            telemetry::log_rejection(node, "worker.heartbeat", heartbeat.worker_id.as_str(), &invalid.to_string());
             continue;
         }
-        if beat.via.is_none() && beat.state == WorkerState::Gone {
-            group_readers.leave(&beat.worker_id);
+        if heartbeat.via.is_none() && heartbeat.state == WorkerState::Gone {
+            group_readers.leave(&heartbeat.worker_id);
         }
-        bus_workers.on_heartbeat(beat, node.now());
+        bus_workers.on_heartbeat(heartbeat, node.now());
     }
 }
 
@@ -376,11 +376,11 @@ async fn keep(leader: &LeaderState, run: &mut DutyRun<SubscribedTo>) {
     // An empty hint: the leader receives it itself, which proves that it receives messages.
     let nothing = Ready { v: V1, queues: Vec::new(), configured: Vec::new(), due_at: None, schedules: false };
     let nothing = wire::encode(&nothing);
-    let mut said = Instant::now() - interval;
+    let mut published = Instant::now() - interval;
     let mut unread = Unread::new(node);
     loop {
-        if said.elapsed() >= interval {
-            said = Instant::now();
+        if published.elapsed() >= interval {
+            published = Instant::now();
             if let Err(error) = node.bus().publish(&node.channels.ready(), nothing.clone()).await {
                 run.failed("bus workers", &error);
             }

@@ -27,7 +27,7 @@ use crate::election::Term;
 use crate::jobs::duty::{DutyRun, Every};
 use crate::jobs::node::NodeBase;
 
-/// How many jobs are marked by one write. Those with open channels are limited by `channels.batch_size` as well.
+/// How many jobs are marked by one write. Jobs with open channels are limited by `channels.batch_size` as well.
 const MARKED_MAX: usize = 2_000;
 /// The number of scans for finished jobs between two walks over the bus.
 const WALK_EVERY: u32 = 6;

@@ -37,7 +37,7 @@ async fn declare_dead_nodes(leader: &LeaderState) -> Result<()> {
     if !forgettable.is_empty() {
         node.store().forget_nodes(term.fence(), &forgettable).await?;
         forgettable.iter().for_each(|id| node.views.cache.node_changed(id));
-        // What nobody will read: its runs were released long ago.
+        // Nobody reads its inbox again: its runs were released long ago.
         let inboxes: Vec<String> = forgettable.iter().map(|id| node.channels.inbox(id)).collect();
         node.bus().close(&node.bus().ends(&inboxes).await?).await?;
     }

@@ -22,14 +22,14 @@ use crate::jobs::recorder;
 
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
     let (stale_after, interval) = (leader.node.settings.worker.stale_after, run.interval());
-    let (mut since, mut looked) = (Instant::now(), Instant::now());
+    let (mut since, mut checked) = (Instant::now(), Instant::now());
     let mut signs = Signs::default();
     while run.next().await {
         // A process that was paused must first receive the messages of its workers.
-        if looked.elapsed() > interval + stale_after / 3 {
+        if checked.elapsed() > interval + stale_after / 3 {
             since = Instant::now();
         }
-        looked = Instant::now();
+        checked = Instant::now();
         if let Err(error) = declare_dead_workers(&leader, since, stale_after, &mut signs).await {
             run.failed("dead workers", &error);
         }
@@ -119,7 +119,7 @@ async fn declare_dead(leader: &LeaderState, worker: WorkerRecord, now: Timestamp
         executions: None,
         inbox: None,
     });
-    let silence = if is_reader(&worker) { "reading" } else { "beating" };
+    let silence = if is_reader(&worker) { "reading" } else { "sending heartbeats" };
     let reports = lost_reports(&id, runs, &format!("worker {id} stopped {silence}"), now, || node.fraction());
     recorder::end_as_leader(node, term.fence(), reports).await?;
     let _writing = node.gateway.sessions.registry.lock().await;

@@ -34,8 +34,8 @@ pub struct GroupReaders {
     /// Notified when a queue is to be polled before its time.
     wanted: Notify,
     /// The heartbeats of the last poll, for the dispatcher.
-    beats: Mutex<Vec<WorkerHeartbeat>>,
-    looked: Notify,
+    heartbeats: Mutex<Vec<WorkerHeartbeat>>,
+    inspected: Notify,
 }
 
 impl GroupReaders {
@@ -45,8 +45,8 @@ impl GroupReaders {
             stale_after,
             origin: Instant::now(),
             wanted: Notify::new(),
-            beats: Mutex::default(),
-            looked: Notify::new(),
+            heartbeats: Mutex::default(),
+            inspected: Notify::new(),
         }
     }
 
@@ -63,8 +63,8 @@ impl GroupReaders {
 
     /// Waits for the next poll, and returns the heartbeats that follow from it.
     pub async fn next_beats(&self) -> Vec<WorkerHeartbeat> {
-        self.looked.notified().await;
-        std::mem::take(&mut *self.beats.lock())
+        self.inspected.notified().await;
+        std::mem::take(&mut *self.heartbeats.lock())
     }
 
     /// Returns whether to send one run of a queue that no worker serves.
@@ -120,14 +120,14 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
     }
     let mut has_begun = false;
     loop {
-        let looked = async {
+        let inspected = async {
             if !has_begun {
                 readers.begin(node.store().workers().await?);
                 has_begun = true;
             }
             read_groups(&leader).await
         };
-        if let Err(error) = looked.await {
+        if let Err(error) = inspected.await {
             run.failed("group readers", &error);
         }
         let pause = readers.rules.lock().pause(readers.now());
@@ -157,20 +157,20 @@ async fn read_groups(leader: &LeaderState) -> Result<()> {
         }
         rules.readers(now)
     };
-    let mut beats = Vec::new();
+    let mut heartbeats = Vec::new();
     for reader in found {
         if bus_workers.sends_heartbeats(&reader.worker, readers.stale_after) {
             continue;
         }
         let has_runs = !reader.is_reading && !runs_of(node, &reader.worker).await?.is_empty();
-        let beat = reader.heartbeat(has_runs, node.now());
-        bus_workers.sight(beat.clone(), reader.silent_for, node.now());
-        if beat.state == WorkerState::Gone {
+        let heartbeat = reader.heartbeat(has_runs, node.now());
+        bus_workers.sight(heartbeat.clone(), reader.silent_for, node.now());
+        if heartbeat.state == WorkerState::Gone {
             readers.leave(&reader.worker);
         }
-        beats.push(beat);
+        heartbeats.push(heartbeat);
     }
-    *readers.beats.lock() = beats;
-    readers.looked.notify_one();
+    *readers.heartbeats.lock() = heartbeats;
+    readers.inspected.notify_one();
     Ok(())
 }

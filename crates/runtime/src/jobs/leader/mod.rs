@@ -123,7 +123,7 @@ pub fn silence_interval(stale_after: Duration) -> Duration {
 async fn untaken(node: &NodeBase, queue: &QueueName) -> Result<Option<u64>> {
     match node.bus().backlog(&node.channels.dispatch(queue), WORKERS).await {
         Err(Error::Conflict(_)) => Ok(None),
-        answer => answer.map(Some),
+        result => result.map(Some),
     }
 }
 

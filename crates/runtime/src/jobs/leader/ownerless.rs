@@ -1,4 +1,4 @@
-//! What becomes of the runs of a node that is dead or has left.
+//! The runs of a node that is dead or has left.
 //!
 //! A run that a worker has goes on: it is offered to the other nodes. A run that the node had not handed out is
 //! released, and its job runs elsewhere at the same attempt. In a queue that workers on the bus serve too, a run without

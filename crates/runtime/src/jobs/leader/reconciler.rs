@@ -36,17 +36,17 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
     let stale_after = node.settings.worker.stale_after;
     let interval = super::silence_interval(stale_after);
     let began = Instant::now();
-    let mut settled = false;
+    let mut all_named = false;
     loop {
-        if !settled {
-            settled = began.elapsed() >= stale_after || have_all_workers_named_runs(&leader).await;
+        if !all_named {
+            all_named = began.elapsed() >= stale_after || have_all_workers_named_runs(&leader).await;
         }
         // Runs from before this term can be checked as soon as all workers have listed their runs, and not before: only
         // the leader that dispatched them knows how long ago that was. No run of this term is that old by then.
         let before = (node.now() - stale_after).max(leader.began_at);
-        let looked = Instant::now();
+        let started = Instant::now();
         let reconciled = async {
-            if settled {
+            if all_named {
                 release_unclaimed(&leader, before).await?;
             }
             // A worker on the bus that came during a vacancy is known after its first heartbeat.
@@ -59,7 +59,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
             run.failed("reconciler", &error);
         }
         // There may be many unclaimed runs. If reading them takes long, it is done less often.
-        let pause = (looked.elapsed() * LOAD_SHARE).clamp(interval, stale_after.max(interval));
+        let pause = (started.elapsed() * LOAD_SHARE).clamp(interval, stale_after.max(interval));
         if !run.sleep(pause).await {
             return Ok(());
         }

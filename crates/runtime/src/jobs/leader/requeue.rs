@@ -33,7 +33,7 @@ use crate::jobs::{gateway, recorder, telemetry};
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Upper bound of the runs that one write releases.
 const BATCH_MAX: usize = 1_000;
-/// How often messages of dead workers are looked for in a queue, until it has been without workers for `stale_after`
+/// How often messages of dead workers are read from a queue, until it has been without workers for `stale_after`
 /// this many times.
 const TAKE_OVERS: u32 = 4;
 
@@ -56,8 +56,8 @@ struct Unserved {
 
 struct UnservedQueue {
     since: Instant,
-    /// When messages of dead workers were last looked for.
-    looked: Instant,
+    /// When messages of dead workers were last read.
+    checked: Instant,
 }
 
 /// Requeues the runs of queues that are paused or that no worker serves. A queue must have had no worker at the last
@@ -90,12 +90,12 @@ async fn requeue_unserved(leader: &LeaderState, unserved: &mut Unserved) -> Resu
     for queue in on_bus.into_iter().filter(|queue| !served.contains(queue)) {
         let now = Instant::now();
         let Some(known) = unserved.since.get_mut(&queue) else {
-            unserved.since.insert(queue, UnservedQueue { since: now, looked: now });
+            unserved.since.insert(queue, UnservedQueue { since: now, checked: now });
             continue;
         };
         requeue_queue(node, term, &queue).await?;
-        if known.looked.elapsed() >= stale_after / 2 {
-            known.looked = now;
+        if known.checked.elapsed() >= stale_after / 2 {
+            known.checked = now;
             take_over(node, term, &queue).await?;
             if known.since.elapsed() >= stale_after * TAKE_OVERS {
                 bus_queues.lock().remove(&queue);

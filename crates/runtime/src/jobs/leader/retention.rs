@@ -34,7 +34,7 @@ pub fn interval(settings: &Settings) -> Duration {
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
     let LeaderState { node, term, .. } = &*leader;
     let (began, mut unused) = (Instant::now(), UnusedQueues::default());
-    let mut queues_looked_at = began;
+    let mut queues_checked = began;
     while run.next().await {
         if let Err(error) = expire(node, term).await {
             run.failed("retention", &error);
@@ -42,8 +42,8 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()
         if let Err(error) = expire_audit(node, term).await {
             run.failed("retention of the audit", &error);
         }
-        if queues_looked_at.elapsed() >= QUEUES_INTERVAL {
-            queues_looked_at = Instant::now();
+        if queues_checked.elapsed() >= QUEUES_INTERVAL {
+            queues_checked = Instant::now();
             if let Err(error) = delete_unused_queues(node, &mut unused, began.elapsed()).await {
                 run.failed("retention of queues", &error);
             }

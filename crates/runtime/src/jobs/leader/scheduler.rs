@@ -77,13 +77,13 @@ async fn tick_all(node: &NodeBase, term: &Term, ticks: Vec<Tick>) -> Result<Vec<
     let store = node.store();
     match telemetry::timed("tick", store.tick(term.fence(), ticks.clone())).await {
         Err(Error::Invalid(_)) => {}
-        answer => return answer,
+        result => return result,
     }
     let mut ticked = Vec::with_capacity(ticks.len());
     for tick in ticks {
         let (name, missed) = (tick.schedule.clone(), tick.clone());
         match store.tick(term.fence(), vec![tick]).await {
-            Ok(answer) => ticked.extend(answer),
+            Ok(result) => ticked.extend(result),
             Err(Error::Invalid(invalid)) => {
                 // Its tick is skipped, so that it does not block those that are due after it.
                 warn!(schedule = %name, error = %invalid, "schedule cannot fire");

@@ -71,23 +71,23 @@ struct Postponed {
 struct LeaderClock {
     since: Instant,
     since_at: Timestamp,
-    looked: Instant,
-    looked_at: Timestamp,
+    checked: Instant,
+    checked_at: Timestamp,
 }
 
 impl LeaderClock {
     fn start(now: Timestamp) -> Self {
-        LeaderClock { since: Instant::now(), since_at: now, looked: Instant::now(), looked_at: now }
+        LeaderClock { since: Instant::now(), since_at: now, checked: Instant::now(), checked_at: now }
     }
 
     fn check(&mut self, now: Timestamp) -> Watch {
-        let expected = self.looked_at + self.looked.elapsed();
+        let expected = self.checked_at + self.checked.elapsed();
         let step = now.duration_since(expected);
         if step.abs() > STEP_MAX {
             warn!(step_ms = step.as_millis(), "wall clock of this node was set: timeouts are measured anew");
             *self = LeaderClock::start(now);
         }
-        (self.looked, self.looked_at) = (Instant::now(), now);
+        (self.checked, self.checked_at) = (Instant::now(), now);
         Watch { since_at: self.since_at, lasted: self.since.elapsed() }
     }
 }

@@ -43,10 +43,10 @@ impl Unread {
         let (node, now) = (&leader.node, Instant::now());
         // Reports of this node's own workers do not come by the channel.
         let asked = runs.into_iter().filter(|(run, _)| !node.gateway.sessions.has(&run.execution_id));
-        let answers =
+        let reads =
             join_all(asked.map(|(run, worker)| async move { (run, may_have_ended(leader, run, worker).await) }));
         let (mut waiting, mut jobs) = (HashSet::new(), Vec::new());
-        for (run, may_have_ended) in answers.await {
+        for (run, may_have_ended) in reads.await {
             if !may_have_ended {
                 self.postponed.remove(&run.execution_id);
                 continue;
@@ -87,6 +87,6 @@ async fn may_have_ended(leader: &LeaderState, run: RunRef, worker: Option<&Worke
 async fn has_unread(node: &NodeBase, job: JobId) -> Result<bool> {
     match node.bus().backlog(&node.channels.status(job), COORDINATORS).await {
         Err(Error::Conflict(_)) => Ok(false),
-        answer => answer.map(|count| count > 0),
+        result => result.map(|count| count > 0),
     }
 }

@@ -17,14 +17,14 @@ pub(super) async fn run(session: Arc<Session>, run_table: Arc<RunTable>, drain: 
         let _ = tokio::time::timeout(pause, session.beat_now.notified()).await;
         let term = session.term();
         let (worker_id, draining) = (session.id.clone(), drain.is_cancelled());
-        let beat = Heartbeat { worker_id, running: run_table.in_hand(), draining };
-        pause = match session.link.heartbeat(beat).await {
-            Ok(beaten) => {
+        let heartbeat = Heartbeat { worker_id, running: run_table.in_hand(), draining };
+        pause = match session.link.heartbeat(heartbeat).await {
+            Ok(reply) => {
                 session.on_reply(&run_table);
                 run_table.lines.flush();
                 backoff.reset();
-                run_table.cancel(&beaten.cancel);
-                if beaten.drain && !drain.is_cancelled() {
+                run_table.cancel(&reply.cancel);
+                if reply.drain && !drain.is_cancelled() {
                     tracing::info!("draining: the coordinator asked for it");
                     drain.cancel();
                 }

@@ -38,7 +38,7 @@ pub(super) struct Run {
     /// The number of its last log line.
     lines: AtomicU64,
     /// Its start is on its way to the coordinator.
-    started_told: AtomicBool,
+    start_taken: AtomicBool,
     /// Its end is on its way to the coordinator, or will never be.
     over: AtomicBool,
 }
@@ -56,7 +56,7 @@ impl Run {
             started_at: OnceLock::new(),
             stop: AtomicU8::new(Stop::No as u8),
             lines: AtomicU64::new(0),
-            started_told: AtomicBool::new(false),
+            start_taken: AtomicBool::new(false),
             over: AtomicBool::new(false),
         };
         (run, args)
@@ -93,7 +93,7 @@ impl Run {
     /// Returns when it started, the first time it is asked for and only if it did start.
     pub fn take_start(&self) -> Option<Timestamp> {
         let started_at = *self.started_at.get()?;
-        (!self.started_told.swap(true, Ordering::AcqRel)).then_some(started_at)
+        (!self.start_taken.swap(true, Ordering::AcqRel)).then_some(started_at)
     }
 
     /// Returns the event of its start, unless it was reported before.

@@ -31,7 +31,7 @@ impl Session {
     /// Returns the time now if its polls ask for as many runs as it has slots. A worker that sends heartbeats lists its
     /// runs itself.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        let is_idle = self.beaten.is_none() && self.asked >= self.record.concurrency as usize;
+        let is_idle = self.last_heartbeat.is_none() && self.asked >= self.record.concurrency as usize;
         is_idle.then(Instant::now)
     }
 }
@@ -42,7 +42,7 @@ impl Sessions {
         let mut inner = self.inner.lock();
         for worker in workers {
             if let Some(session) = inner.workers.get_mut(worker) {
-                session.beaten.get_or_insert_with(Instant::now);
+                session.last_heartbeat.get_or_insert_with(Instant::now);
             }
         }
     }
@@ -82,11 +82,11 @@ impl Sessions {
         let inner = self.inner.lock();
         let mut unnamed = Vec::new();
         for (worker, session) in &inner.workers {
-            let idle_at = session.idle_since().or(session.idle_at.filter(|_| session.beaten.is_none()));
-            let is_settled = session.registered.elapsed() >= stale_after;
+            let idle_at = session.idle_since().or(session.idle_at.filter(|_| session.last_heartbeat.is_none()));
+            let had_time = session.registered.elapsed() >= stale_after;
             let runs = session.runs.iter().filter_map(|execution| {
                 let run = inner.runs.get(execution)?;
-                let left_behind = is_settled && run.registration < session.registrations;
+                let left_behind = had_time && run.registration < session.registrations;
                 let never_came = idle_at.is_some_and(|idle_at| idle_at >= run.named + stale_after);
                 (left_behind || never_came).then_some(RunRef { job_id: run.job, execution_id: *execution })
             });

@@ -36,7 +36,7 @@ pub(super) async fn receive(
         match topics.next().await {
             Ok(Some(message)) if message.channel == leader => {
                 match serde_json::from_slice::<CoordinatorHeartbeat>(&message.body) {
-                    Ok(beat) => timings.follow(&beat),
+                    Ok(heartbeat) => timings.follow(&heartbeat),
                     Err(error) => tracing::debug!(%error, "heartbeat of a node could not be read"),
                 }
             }
@@ -123,17 +123,17 @@ fn pause_after(changed: u32, slots: u32) -> Duration {
 /// acknowledging twice does no harm.
 pub(super) async fn flush(post: &Post, session: &Session) -> Result<()> {
     let _one_at_a_time = session.flushing.lock().await;
-    let PendingActions { say, mut ack } = session.held_runs.lock().take_pending_actions();
-    if !say.is_empty()
-        && let Err(error) = post.bus.push(say.clone()).await
+    let PendingActions { push, mut ack } = session.held_runs.lock().take_pending_actions();
+    if !push.is_empty()
+        && let Err(error) = post.bus.push(push.clone()).await
     {
-        session.held_runs.lock().put_back(PendingActions { say, ack });
+        session.held_runs.lock().put_back(PendingActions { push, ack });
         return Err(error);
     }
     while let Some((place, ids)) = ack.pop() {
         if let Err(error) = session.consumers[place].ack(&ids).await {
             ack.push((place, ids));
-            session.held_runs.lock().put_back(PendingActions { say: Vec::new(), ack });
+            session.held_runs.lock().put_back(PendingActions { push: Vec::new(), ack });
             return Err(error);
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct HeldRuns {
 /// The background work, in this order.
 #[derive(Default)]
 pub(super) struct PendingActions {
-    pub say: Vec<(String, Bytes)>,
+    pub push: Vec<(String, Bytes)>,
     /// The index of the consumer and the entries that it is done with.
     pub ack: Vec<(usize, Vec<String>)>,
 }
@@ -75,7 +75,7 @@ impl HeldRuns {
 
     /// Puts back runs that could not be run now: before all that came since.
     pub fn put_back(&mut self, mut pending_actions: PendingActions) {
-        pending_actions.say.append(&mut self.pending_actions.say);
+        pending_actions.push.append(&mut self.pending_actions.push);
         pending_actions.ack.append(&mut self.pending_actions.ack);
         self.pending_actions = pending_actions;
     }
@@ -101,7 +101,7 @@ impl HeldRuns {
                     }
                     counter!("convoke_bus_poison_total", "channel" => "job.dispatch").increment(1);
                     let poison = Poison::of(post.channels.dispatch(queue), error, &body);
-                    self.pending_actions.say.push((post.channels.poison(), wire::encode(&poison)));
+                    self.pending_actions.push.push((post.channels.poison(), wire::encode(&poison)));
                     done.push(id);
                     continue;
                 }
@@ -114,7 +114,7 @@ impl HeldRuns {
                 let error = format!("{} workers were given the run and vanished before it started", deliveries - 1);
                 tracing::error!(%job, %error, "run rejected");
                 let event = Event { error: Some(error), ..Event::new(job, execution, EventKind::Failed) };
-                self.pending_actions.say.push(message(post, worker, &event));
+                self.pending_actions.push.push(message(post, worker, &event));
                 done.push(id);
             } else {
                 self.held.insert(execution, Held { job, entry: Some((place, id)) });
@@ -170,7 +170,7 @@ impl HeldRuns {
         let held = self.held.iter().map(|(execution, held)| Event::new(held.job, *execution, EventKind::Released));
         let events: Vec<Event> = held.collect();
         let messages = self.messages(post, worker, &events);
-        self.pending_actions.say.extend(messages);
+        self.pending_actions.push.extend(messages);
         self.mark_reported(&events);
     }
 }

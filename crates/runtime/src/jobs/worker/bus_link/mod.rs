@@ -60,7 +60,7 @@ impl Default for BusLinkSettings {
     }
 }
 
-/// The link of the workers of this process. Dropping it looks like a crash to the others; [`leave`](WorkerLink::leave)
+/// The link of the workers of this process. Dropping it is the same as a crash for the others; [`leave`](WorkerLink::leave)
 /// does not.
 pub struct BusLink {
     post: Post,
@@ -227,14 +227,14 @@ impl WorkerLink for BusLink {
             if jobs.is_empty() {
                 jobs = self.take(&session, None, poll.max).await?;
             }
-            let look = if poll.max == 0 { deadline } else { deadline.min(*session.next_take_over.lock()) };
+            let wake_at = if poll.max == 0 { deadline } else { deadline.min(*session.next_take_over.lock()) };
             // Only the wait can be cut short: the entries of a read are returned.
             while jobs.is_empty() {
                 let place = tokio::select! {
                     biased;
                     () = &mut bell => break,
                     place = intake::ready(&session.consumers, poll.max) => place?,
-                    () = tokio::time::sleep_until(look) => {
+                    () = tokio::time::sleep_until(wake_at) => {
                         if Instant::now() >= deadline {
                             return Ok(Polled::default());
                         }
@@ -260,10 +260,10 @@ impl WorkerLink for BusLink {
         Ok(Reported { accepted: report.events.len(), rejected: Vec::new() })
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
-        let session = self.session(&beat.worker_id)?;
-        session.draining.store(beat.draining, Ordering::Release);
-        session.send_heartbeat(&self.post, session.state(), Some(beat.running)).await?;
+    async fn heartbeat(&self, heartbeat: Heartbeat) -> Result<HeartbeatReply> {
+        let session = self.session(&heartbeat.worker_id)?;
+        session.draining.store(heartbeat.draining, Ordering::Release);
+        session.send_heartbeat(&self.post, session.state(), Some(heartbeat.running)).await?;
         let cancel = session.held_runs.lock().take_cancelled();
         Ok(HeartbeatReply { cancel, drain: false })
     }
@@ -301,7 +301,7 @@ impl Session {
         state: WorkerState,
         executions: Option<Vec<ExecutionId>>,
     ) -> Result<()> {
-        let beat = {
+        let heartbeat = {
             let held_runs = self.held_runs.lock();
             WorkerHeartbeat {
                 v: V1,
@@ -318,6 +318,6 @@ impl Session {
                 inbox: None,
             }
         };
-        post.bus.publish(&post.channels.worker_heartbeat(), wire::encode(&beat)).await
+        post.bus.publish(&post.channels.worker_heartbeat(), wire::encode(&heartbeat)).await
     }
 }

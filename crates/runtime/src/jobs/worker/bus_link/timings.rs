@@ -38,14 +38,14 @@ impl Timings {
     }
 
     /// Follows a leader's heartbeat.
-    pub(super) fn follow(&self, beat: &CoordinatorHeartbeat) {
-        if beat.role != Some(NodeRole::Leader) {
+    pub(super) fn follow(&self, heartbeat: &CoordinatorHeartbeat) {
+        if heartbeat.role != Some(NodeRole::Leader) {
             return;
         }
         // A leader without timings in its heartbeat sets none.
         let settings = BusLinkSettings {
-            heartbeat_interval: beat.worker_heartbeat_interval.unwrap_or(self.configured.heartbeat_interval),
-            stale_after: beat.worker_stale_after.unwrap_or(self.configured.stale_after),
+            heartbeat_interval: heartbeat.worker_heartbeat_interval.unwrap_or(self.configured.heartbeat_interval),
+            stale_after: heartbeat.worker_stale_after.unwrap_or(self.configured.stale_after),
         };
         if self.reported.lock().replace(settings) == Some(settings) {
             return;

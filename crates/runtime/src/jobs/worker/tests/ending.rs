@@ -27,7 +27,7 @@ async fn what_does_not_finish_within_the_grace_period_is_given_back_before_the_w
     assert!((25..30).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
     let script = fake.script();
     assert_eq!(script.left, 1);
-    assert!(script.beats.len() >= 2, "it beats while it drains");
+    assert!(script.heartbeats.len() >= 2, "it sends heartbeats while it drains");
     assert_eq!(script.kinds()[2..], [EventKind::Released; 2]);
 }
 

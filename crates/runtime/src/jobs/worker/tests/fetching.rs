@@ -23,7 +23,7 @@ async fn only_free_slots_are_asked_for_while_runs_are_long() {
     rig.fake.give(jobs(3..5, "sleep"));
     rig.fake.until("all run", |script| script.of_kind(EventKind::Started) == 5).await;
     let polls = rig.fake.script().polls.len();
-    rig.fake.until("it waits to hear what it must stop", |script| script.polls.len() >= polls + 2).await;
+    rig.fake.until("it waits for the runs that it must stop", |script| script.polls.len() >= polls + 2).await;
     assert!(rig.fake.script().polls[polls..].iter().all(|poll| poll.max == 0), "nobody asks without a free slot");
     rig.shutdown.hurry.cancel();
     rig.stop().await;
@@ -58,7 +58,11 @@ async fn what_was_fetched_ahead_and_finds_no_slot_is_given_back() {
         script.events().filter(|e| e.kind == EventKind::Released).map(|e| e.execution_id).collect()
     };
     assert_eq!(released, HashSet::from([run_id(2), run_id(3)]));
-    assert_eq!(rig.fake.script().beats.last().map_or(0, Vec::len), 0, "given back before the first beat named them");
+    assert_eq!(
+        rig.fake.script().heartbeats.last().map_or(0, Vec::len),
+        0,
+        "released before the first heartbeat named them"
+    );
     rig.fake.until("the first one is done", |script| script.of_kind(EventKind::Completed) == 2).await;
     rig.stop().await;
 }
@@ -75,16 +79,16 @@ async fn the_same_run_twice_runs_once() {
 async fn heartbeats_name_what_runs_and_what_is_not_yet_accepted() {
     let rig = start(2, sleeper(Duration::from_secs(15)));
     rig.fake.give(jobs(1..3, "sleep"));
-    rig.fake.until("it beats", |script| script.beats.len() == 1).await;
-    let mut first = rig.fake.script().beats[0].clone();
+    rig.fake.until("it sends a heartbeat", |script| script.heartbeats.len() == 1).await;
+    let mut first = rig.fake.script().heartbeats[0].clone();
     first.sort();
     assert_eq!(first, [run_id(1), run_id(2)]);
     rig.fake.change_script(|script| script.reports_held = true);
-    rig.fake.until("it beats after their end", |script| script.beats.len() == 2).await;
-    assert_eq!(rig.fake.script().beats[1].len(), 2, "their end is not durable yet");
+    rig.fake.until("it sends a heartbeat after their end", |script| script.heartbeats.len() == 2).await;
+    assert_eq!(rig.fake.script().heartbeats[1].len(), 2, "their end is not durable yet");
     rig.fake.change_script(|script| script.reports_held = false);
-    rig.fake.until("it beats again", |script| script.beats.len() == 3).await;
-    assert_eq!(rig.fake.script().beats[2].len(), 0);
+    rig.fake.until("it sends another heartbeat", |script| script.heartbeats.len() == 3).await;
+    assert_eq!(rig.fake.script().heartbeats[2].len(), 0);
     rig.stop().await;
 }
 
@@ -96,8 +100,16 @@ async fn a_worker_that_is_forgotten_registers_again_and_says_what_it_runs() {
     let forgotten = tokio::time::Instant::now();
     rig.fake.change_script(|script| script.forgotten = true);
     rig.fake.until("it registers again", |script| script.registered.len() == 2).await;
-    rig.fake.until("it beats", |script| script.beats.last().is_some_and(|beat| *beat == [run_id(1)])).await;
-    assert!(forgotten.elapsed() < Duration::from_secs(5), "at once, not at the next beat: {:?}", forgotten.elapsed());
+    rig.fake
+        .until("it sends a heartbeat", |script| {
+            script.heartbeats.last().is_some_and(|heartbeat| *heartbeat == [run_id(1)])
+        })
+        .await;
+    assert!(
+        forgotten.elapsed() < Duration::from_secs(5),
+        "at once, not at the next heartbeat: {:?}",
+        forgotten.elapsed()
+    );
     rig.fake.until("it goes on", |script| script.of_kind(EventKind::Completed) == 1).await;
     let registered = rig.fake.script().registered.clone();
     assert_eq!(registered[0], registered[1]);

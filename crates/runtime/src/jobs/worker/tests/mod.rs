@@ -34,7 +34,7 @@ pub struct Script {
     /// Registration is rejected permanently.
     pub denied: bool,
     /// This many reports are applied, but return `Unknown`.
-    pub answers_to_lose: usize,
+    pub replies_to_lose: usize,
     /// Events of these runs are rejected.
     pub stale: HashSet<ExecutionId>,
     /// A report with such an event is rejected as a whole.
@@ -46,7 +46,7 @@ pub struct Script {
     pub polls: Vec<Poll>,
     pub reports: Vec<Vec<Event>>,
     pub reports_begun: usize,
-    pub beats: Vec<Vec<ExecutionId>>,
+    pub heartbeats: Vec<Vec<ExecutionId>>,
     pub left: usize,
 }
 
@@ -63,7 +63,7 @@ impl Script {
         self.events().map(|event| event.kind).collect()
     }
 
-    fn answers(&self) -> Result<()> {
+    fn check_reachable(&self) -> Result<()> {
         if self.away {
             return Err(Error::unavailable("the coordinator", "away"));
         }
@@ -117,7 +117,7 @@ impl WorkerLink for Fake {
     async fn register(&self, worker: Register) -> Result<Registered> {
         let mut script = self.script();
         if script.away {
-            script.answers()?;
+            script.check_reachable()?;
         }
         if script.denied {
             return Err(Error::denied("no"));
@@ -139,7 +139,7 @@ impl WorkerLink for Fake {
             let changed = self.changed.notified();
             {
                 let mut script = self.script();
-                script.answers()?;
+                script.check_reachable()?;
                 let count = script.jobs.len().min(max);
                 let jobs: Vec<_> = script.jobs.drain(..count).collect();
                 let cancel = std::mem::take(&mut script.cancel);
@@ -157,7 +157,7 @@ impl WorkerLink for Fake {
         self.change_script(|script| script.reports_begun += 1);
         self.until("reports are let through", |script| !script.reports_held).await;
         let mut script = self.script();
-        script.answers()?;
+        script.check_reachable()?;
         if script.minds.is_some_and(|minds| report.events.iter().any(minds)) {
             return Err(Error::Invalid(Invalid::new("events", "one of them")));
         }
@@ -167,23 +167,23 @@ impl WorkerLink for Fake {
             report.events.iter().filter(stale).map(|e| Rejected { execution_id: e.execution_id, code }).collect();
         let accepted = report.events.len() - rejected.len();
         script.reports.push(report.events);
-        let lost = script.answers_to_lose > 0;
-        script.answers_to_lose = script.answers_to_lose.saturating_sub(1);
+        let lost = script.replies_to_lose > 0;
+        script.replies_to_lose = script.replies_to_lose.saturating_sub(1);
         drop(script);
         self.changed.notify_waiters();
         if lost { Err(Error::unknown("the coordinator", "cut")) } else { Ok(Reported { accepted, rejected }) }
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
-        self.script().answers()?;
-        self.change_script(|script| script.beats.push(beat.running));
+    async fn heartbeat(&self, heartbeat: Heartbeat) -> Result<HeartbeatReply> {
+        self.script().check_reachable()?;
+        self.change_script(|script| script.heartbeats.push(heartbeat.running));
         let mut script = self.script();
         // Jobs wait for a poll; cancellations go to the first poll.
         Ok(HeartbeatReply { cancel: std::mem::take(&mut script.cancel), drain: script.drain })
     }
 
     async fn leave(&self, _: WorkerId) -> Result<()> {
-        self.script().answers()?;
+        self.script().check_reachable()?;
         self.change_script(|script| script.left += 1);
         Ok(())
     }

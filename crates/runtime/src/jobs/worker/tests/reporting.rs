@@ -53,10 +53,10 @@ async fn runs_go_on_while_the_coordinator_is_away_and_their_ends_arrive_when_it_
     rig.fake.change_script(|script| script.away = true);
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(rig.fake.script().of_kind(EventKind::Completed), 0);
-    let beats = rig.fake.script().beats.len();
+    let heartbeats = rig.fake.script().heartbeats.len();
     rig.fake.change_script(|script| script.away = false);
     let back = tokio::time::Instant::now();
-    rig.fake.until("it beats", |script| script.beats.len() > beats).await;
+    rig.fake.until("it sends a heartbeat", |script| script.heartbeats.len() > heartbeats).await;
     rig.fake.until("they are done", |script| script.of_kind(EventKind::Completed) == 2).await;
     assert!(back.elapsed() < Duration::from_secs(10), "{:?}", back.elapsed());
     assert_eq!(rig.stop().await, Summary { completed: 2, ..Summary::default() });
@@ -65,7 +65,7 @@ async fn runs_go_on_while_the_coordinator_is_away_and_their_ends_arrive_when_it_
 #[tokio::test(start_paused = true)]
 async fn an_end_whose_answer_was_lost_is_sent_again_as_it_was() {
     let rig = start(1, no_op());
-    rig.fake.change_script(|script| script.answers_to_lose = 2);
+    rig.fake.change_script(|script| script.replies_to_lose = 2);
     rig.fake.give([job(1, "noop")]);
     rig.fake.until("it was sent three times", |script| script.of_kind(EventKind::Completed) == 3).await;
     {
@@ -166,5 +166,5 @@ async fn a_chatty_run_waits_for_the_coordinator_but_not_for_one_that_is_away() {
     let reported = rig.fake.script().of_kind(EventKind::Log) as u64;
     let summary = rig.stop().await;
     assert!(summary.lines_dropped > 0);
-    assert_eq!(reported + summary.lines_dropped, 2 * LINES as u64, "each line is told once or counted as dropped");
+    assert_eq!(reported + summary.lines_dropped, 2 * LINES as u64, "each line is sent once or counted as dropped");
 }

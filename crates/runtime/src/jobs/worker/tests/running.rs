@@ -128,10 +128,10 @@ async fn a_cancelled_run_that_goes_on_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn logs_and_progress_follow_the_start_in_order() {
     let handlers = handler("chatty", |cx, _| async move {
-        cx.log(LogLevel::Warn, "one").await.expect("told");
-        cx.progress(40, "half way").await.expect("told");
-        cx.log(LogLevel::Info, "x".repeat(LOG_LINE_BYTES_MAX + 1)).await.expect("told");
-        cx.progress(200, "").await.expect("told");
+        cx.log(LogLevel::Warn, "one").await.expect("sent");
+        cx.progress(40, "half way").await.expect("sent");
+        cx.log(LogLevel::Info, "x".repeat(LOG_LINE_BYTES_MAX + 1)).await.expect("sent");
+        cx.progress(200, "").await.expect("sent");
         Ok(None)
     });
     let events = events_of(handlers, job(1, "chatty")).await;

@@ -53,7 +53,7 @@ async fn measure(what: &str, server: &RedisServer, jobs: usize, run: impl Future
     println!("{what:<44} {rate:>9.0} jobs/s   Redis {:>5.1} µs/job", redis / jobs as f64);
 }
 
-/// Reads and acknowledges until `jobs` events have come; tells of each batch.
+/// Reads and acknowledges until `jobs` events have come; reports each batch.
 async fn own(multiplex: &dyn Multiplex, jobs: usize, mut recorded: impl AsyncFnMut(usize)) {
     let mut seen = 0;
     while seen < jobs {

@@ -51,7 +51,7 @@ fn finals(runs: &[Dispatch]) -> Vec<RunReport> {
 }
 
 /// When something began, and what the writer's thread had used of a processor by then: on a machine that others use as
-/// well, the second says more than the first.
+/// well, the second is the better measure.
 struct Stopwatch {
     start: Instant,
     writer_ns: u64,
@@ -69,7 +69,7 @@ impl Stopwatch {
     }
 }
 
-/// What Linux says the writer's thread has run for; elsewhere nothing.
+/// Returns the processor time of the writer's thread on Linux; zero elsewhere.
 fn writer_ns() -> u64 {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
     let read = |task: std::fs::DirEntry| {
@@ -185,9 +185,9 @@ async fn single_producers(store: &SqliteStore, producers: usize, bare: f64) -> O
 
 async fn timed<T>(what: &str, verb: impl Future<Output = convoke_core::Result<T>>) -> Outcomes<T> {
     let start = Instant::now();
-    let answer = verb.await?;
+    let result = verb.await?;
     println!("{what:<44} {:>10.2?}", start.elapsed());
-    Ok(answer)
+    Ok(result)
 }
 
 async fn lists(store: &SqliteStore) -> Outcomes<()> {

@@ -106,7 +106,7 @@ fn busy() -> [Busy; 12] {
             vec![("Index Cond: (id = ", 1), flight, ("TID Cond: (ctid = s", 1)],
         ),
         (
-            "note",
+            "update_run",
             format!("{common}, '{{1}}', '{{1}}', '{{f}}', '{{1}}', '{{1}}'"),
             vec![("Index Cond: (id = s", 1), ("TID Cond: (ctid = ", 1)],
         ),
@@ -282,7 +282,7 @@ async fn the_end_of_a_run_touches_no_index_of_the_jobs() {
     // Statistics are reported with a delay.
     let sql = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'convoke_jobs'";
     let (updates, hot) = eventually("statistics", async || {
-        let row = client.query_one(sql, &[]).await.expect("told");
+        let row = client.query_one(sql, &[]).await.expect("a row");
         let (updates, hot): (i64, i64) = (row.get(0), row.get(1));
         (updates >= count as i64).then_some((updates, hot))
     })

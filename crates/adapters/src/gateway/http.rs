@@ -23,7 +23,7 @@ use super::sse::EventStream;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-const ANSWER_BYTES_MAX: usize = 256 << 20;
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
 const COORDINATOR: &str = "the coordinator";
 
@@ -91,12 +91,12 @@ impl Http {
         let exchange = async {
             let response = self.request(method, path, body, "application/json").await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
             let body = body.map_err(|error| lost(safe, error))?;
             Ok((status, body.to_bytes()))
         };
         match tokio::time::timeout(limit, exchange).await {
-            Ok(answered) => answered,
+            Ok(result) => result,
             Err(_) => {
                 self.bases.leave(place);
                 Err(lost(safe, format!("no reply from {base} within {limit:?}")))
@@ -111,7 +111,7 @@ impl Http {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T> {
-        self.json_within(REQUEST_TIMEOUT, method, path, body).await.map(|(_, answer)| answer)
+        self.json_within(REQUEST_TIMEOUT, method, path, body).await.map(|(_, response)| response)
     }
 
     pub async fn json_within<T: DeserializeOwned>(
@@ -123,14 +123,14 @@ impl Http {
     ) -> Result<(StatusCode, T)> {
         let body = body.map(serde_json::to_vec).transpose();
         let body = body.map_err(|error| Invalid::new("body", format!("cannot be written as JSON: {error}")))?;
-        let (status, answer) = self.send_within(limit, method, path, body.map(Bytes::from)).await?;
+        let (status, response) = self.send_within(limit, method, path, body.map(Bytes::from)).await?;
         if !status.is_success() {
-            return Err(refusal::error(status, path, &answer));
+            return Err(refusal::error(status, path, &response));
         }
         // An empty reply reads as null, so that a caller can ask for `()` if the server returns no body.
-        let text: &[u8] = if answer.is_empty() { b"null" } else { &answer };
+        let text: &[u8] = if response.is_empty() { b"null" } else { &response };
         match serde_json::from_slice(text) {
-            Ok(answer) => Ok((status, answer)),
+            Ok(response) => Ok((status, response)),
             Err(error) => Err(Error::unknown(COORDINATOR, format!("unreadable reply to {path}: {error}"))),
         }
     }
@@ -147,7 +147,7 @@ impl Http {
         let response = response?;
         let status = response.status();
         if !status.is_success() {
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
             let body = body.map_err(|error| lost(true, error))?;
             return Err(refusal::error(status, path, &body.to_bytes()));
         }
@@ -166,9 +166,9 @@ impl Http {
         let mut tries = self.bases.len();
         loop {
             let (place, base) = self.bases.current();
-            let answer = self.request_of(base, method.clone(), path, body.clone(), accept).await;
+            let response = self.request_of(base, method.clone(), path, body.clone(), accept).await;
             tries -= 1;
-            match answer {
+            match response {
                 Ok(response) => {
                     // It is draining, or cannot reach its store: another node may serve the request.
                     if response.status() == StatusCode::SERVICE_UNAVAILABLE {

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::Http;
 
 /// How much longer than the server a caller waits, so that the server's reply to a long poll has time to arrive.
-const ANSWER_MARGIN: Duration = Duration::from_secs(10);
+const RESPONSE_MARGIN: Duration = Duration::from_secs(10);
 /// Heartbeats are short and frequent: a hanging one must make room for the next.
-const BEAT_TIMEOUT: Duration = Duration::from_secs(10);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(10);
 const BATCH_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ impl GatewayLink {
     }
 
     async fn post_within<T: serde::de::DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
-        self.http.json_within(BEAT_TIMEOUT, Method::POST, path, Some(body)).await.map(|(_, answer)| answer)
+        self.http.json_within(HEARTBEAT_TIMEOUT, Method::POST, path, Some(body)).await.map(|(_, response)| response)
     }
 }
 
@@ -45,7 +45,7 @@ impl WorkerLink for GatewayLink {
     }
 
     async fn poll(&self, poll: Poll) -> Result<Polled> {
-        let limit = poll.wait + ANSWER_MARGIN;
+        let limit = poll.wait + RESPONSE_MARGIN;
         let (_, polled) = self.http.json_within(limit, Method::POST, "/v1/worker/poll", Some(&poll)).await?;
         Ok(polled)
     }
@@ -54,8 +54,8 @@ impl WorkerLink for GatewayLink {
         self.http.json(Method::POST, "/v1/worker/report", Some(&report)).await
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
-        self.post_within("/v1/worker/heartbeat", &beat).await
+    async fn heartbeat(&self, heartbeat: Heartbeat) -> Result<HeartbeatReply> {
+        self.post_within("/v1/worker/heartbeat", &heartbeat).await
     }
 
     async fn leave(&self, worker_id: WorkerId) -> Result<()> {
@@ -80,7 +80,7 @@ impl ClientLink for GatewayLink {
                 struct Made {
                     id: JobId,
                 }
-                let made = self.http.json_within::<Made>(BEAT_TIMEOUT, Method::POST, "/v1/jobs", Some(job)).await;
+                let made = self.http.json_within::<Made>(HEARTBEAT_TIMEOUT, Method::POST, "/v1/jobs", Some(job)).await;
                 made.map(|(status, made)| vec![Enqueued { id: made.id, created: status == StatusCode::CREATED }])
             }
             jobs => {
@@ -101,8 +101,8 @@ impl ClientLink for GatewayLink {
 
     async fn job(&self, id: JobId, wait: Option<Duration>) -> Result<Job> {
         let (path, limit) = match wait {
-            Some(wait) => (format!("/v1/jobs/{id}?wait={}", duration::format(wait)), wait + ANSWER_MARGIN),
-            None => (format!("/v1/jobs/{id}"), BEAT_TIMEOUT),
+            Some(wait) => (format!("/v1/jobs/{id}?wait={}", duration::format(wait)), wait + RESPONSE_MARGIN),
+            None => (format!("/v1/jobs/{id}"), HEARTBEAT_TIMEOUT),
         };
         let (_, job) = self.http.json_within(limit, Method::GET, &path, None::<&()>).await?;
         Ok(job)

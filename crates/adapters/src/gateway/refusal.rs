@@ -20,11 +20,11 @@ struct Detail {
 
 /// Returns the error for a reply that is not a success.
 pub(super) fn error(status: StatusCode, path: &str, body: &[u8]) -> Error {
-    let spoken = serde_json::from_slice::<Body>(body).ok().map(|body| body.error);
-    let understood = spoken.is_some();
-    let Detail { code, mut message, field } = spoken.unwrap_or_default();
+    let detail = serde_json::from_slice::<Body>(body).ok().map(|body| body.error);
+    let understood = detail.is_some();
+    let Detail { code, mut message, field } = detail.unwrap_or_default();
     if message.is_empty() {
-        message = format!("the server answered {status} to {}", bare(path));
+        message = format!("the server responded {status} to {}", bare(path));
     }
     let invalid = |kind| {
         let field = field.clone().unwrap_or_else(|| "request".into());

@@ -13,16 +13,16 @@ use tokio::task::JoinHandle;
 
 use super::{GatewayLink, Http};
 
-/// Replies to each request of one kept-alive connection with the next of `answers`. Returns the requests.
-async fn server(answers: Vec<String>) -> (String, JoinHandle<Vec<String>>) {
+/// Replies to each request of one kept-alive connection with the next of `responses`. Returns the requests.
+async fn server(responses: Vec<String>) -> (String, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let served = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.expect("a client");
         let mut requests = Vec::new();
-        for answer in answers {
+        for response in responses {
             requests.push(read_request(&mut socket).await);
-            socket.write_all(answer.as_bytes()).await.expect("written");
+            socket.write_all(response.as_bytes()).await.expect("written");
         }
         requests
     });
@@ -47,7 +47,7 @@ async fn read_request(socket: &mut TcpStream) -> String {
     head + &String::from_utf8(body).expect("text")
 }
 
-fn answer(status: &str, body: &str) -> String {
+fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
@@ -59,9 +59,9 @@ fn job(job_type: &str) -> JobSpec {
 async fn one_job_is_posted_alone_and_many_as_a_batch_over_one_connection() {
     let id = "01980000-0000-7000-8000-000000000001";
     let (url, served) = server(vec![
-        answer("201 Created", &format!(r#"{{"id":"{id}","type":"a","status":"pending"}}"#)),
-        answer("200 OK", &format!(r#"{{"id":"{id}","type":"a","status":"pending"}}"#)),
-        answer(
+        response("201 Created", &format!(r#"{{"id":"{id}","type":"a","status":"pending"}}"#)),
+        response("200 OK", &format!(r#"{{"id":"{id}","type":"a","status":"pending"}}"#)),
+        response(
             "201 Created",
             &format!(r#"{{"jobs":[{{"id":"{id}","created":true}},{{"id":"{id}","created":false}}]}}"#),
         ),
@@ -81,7 +81,8 @@ async fn one_job_is_posted_alone_and_many_as_a_batch_over_one_connection() {
 
 #[tokio::test]
 async fn waiting_for_a_job_asks_the_server_to_wait() {
-    let (url, served) = server(vec![answer("404 Not Found", r#"{"error":{"code":"not_found","message":"no"}}"#)]).await;
+    let (url, served) =
+        server(vec![response("404 Not Found", r#"{"error":{"code":"not_found","message":"no"}}"#)]).await;
     let link = GatewayLink::new(Http::connect(&url, None).expect("an address"));
     let id = JobId(uuid::Uuid::nil());
     let error = link.job(id, Some(Duration::from_secs(20))).await.expect_err("unknown");
@@ -105,15 +106,15 @@ async fn of_several_nodes_the_next_is_asked_where_one_is_away_and_the_one_that_a
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let away = format!("http://{}", listener.local_addr().expect("an address"));
     drop(listener);
-    let (url, served) = server(vec![answer("200 OK", "{}"), answer("503 Service Unavailable", "{}")]).await;
-    let (other, served_after) = server(vec![answer("200 OK", "{}")]).await;
+    let (url, served) = server(vec![response("200 OK", "{}"), response("503 Service Unavailable", "{}")]).await;
+    let (other, served_after) = server(vec![response("200 OK", "{}")]).await;
     let http = Http::connect(&format!("{away}, {url},{other}"), None).expect("addresses");
     let heartbeat = || http.send(Method::POST, "/v1/worker/heartbeat", Some(Bytes::from_static(b"{}")));
-    assert_eq!(heartbeat().await.expect("an answer").0, 200);
+    assert_eq!(heartbeat().await.expect("a response").0, 200);
     assert_eq!(http.address(), url);
-    assert_eq!(heartbeat().await.expect("an answer").0, 503);
+    assert_eq!(heartbeat().await.expect("a response").0, 503);
     assert_eq!(served.await.expect("served").len(), 2);
-    assert_eq!(heartbeat().await.expect("an answer").0, 200);
+    assert_eq!(heartbeat().await.expect("a response").0, 200);
     assert_eq!(served_after.await.expect("served").len(), 1, "what a node turned away is asked of the next");
 }
 

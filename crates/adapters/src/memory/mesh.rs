@@ -190,7 +190,7 @@ impl Membership for MemoryMembership {
 
 impl Drop for MemoryMembership {
     fn drop(&mut self) {
-        // Let go of outside of the lock: it may be the last who holds on to something that has a lock of its own.
+        // Dropped outside of the lock: it may be the last owner of something that has a lock of its own.
         let inbox = self.room.state.lock().inboxes.remove(&self.id);
         drop(inbox);
     }

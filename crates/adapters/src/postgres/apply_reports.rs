@@ -88,7 +88,7 @@ pub(super) async fn apply_reports<'r>(
     hot: &mut Hot,
     source: Source,
     reports: &Numbered<'r>,
-    answers: &mut [Option<Recorded>],
+    results: &mut [Option<Recorded>],
 ) -> failure::Result<()> {
     let mut runs = read_runs(hot, reports).await?;
     let ends = recorded_ends(hot, reports, &runs).await?;
@@ -108,7 +108,7 @@ pub(super) async fn apply_reports<'r>(
             }
             None => Effect::of_ended_run(report, ends.get(at).map(End::as_recorded)),
         };
-        answers[*at] = Some(effect.into_recorded());
+        results[*at] = Some(effect.into_recorded());
     }
     // In the order of their ids, as every writer does: prevents deadlocks.
     outcome::write(hot, &runs.into_values().filter(|run| run.write.is_some()).collect::<Vec<_>>()).await

@@ -67,12 +67,12 @@ pub(super) async fn cancel(
     let mut runs = end_live(&transaction, distinct(ids), reason, now).await?;
     let found = find(&transaction, ids).await?;
     commit(transaction).await?;
-    let answer = |id: &JobId| match (found.get(id), runs.remove(id)) {
+    let result = |id: &JobId| match (found.get(id), runs.remove(id)) {
         (Some(job), Some(run)) => Cancelled::Now { job: job.clone(), run },
         (Some(job), None) => Cancelled::Before(job.clone()),
         (None, _) => Cancelled::Unknown,
     };
-    Ok(ids.iter().map(answer).collect())
+    Ok(ids.iter().map(result).collect())
 }
 
 /// Ends the live ones of the jobs and returns them with their runs. Retries for a job that changes state meanwhile.
@@ -125,13 +125,13 @@ pub(super) async fn redrive(db: &mut Client, ids: &[JobId], now: Timestamp) -> R
     counts::count(&transaction, &moves).await?;
     let found = find(&transaction, ids).await?;
     commit(transaction).await?;
-    let answer = |id: &JobId| match found.get(id) {
+    let result = |id: &JobId| match found.get(id) {
         None => Redriven::Unknown,
         // Of two of the same id, the second finds it live.
         Some(job) if done.remove(id) => Redriven::Pending(job.clone()),
         Some(job) => Redriven::Refused(job.clone()),
     };
-    Ok(ids.iter().map(answer).collect())
+    Ok(ids.iter().map(result).collect())
 }
 
 /// Deletes one slice of the jobs among `ids` that ended with one of `statuses`. Returns how many were deleted, and

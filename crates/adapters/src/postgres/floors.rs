@@ -18,7 +18,7 @@ const SLOW_IN_A_ROW: u32 = 3;
 const PER_JOB: Duration = Duration::from_micros(100);
 /// The least time for which a late job may be overlooked; longer if the search itself takes long.
 const OVERLOOKED: Duration = Duration::from_secs(1);
-const LOOKING_SHARE: u32 = 10;
+const SEARCH_SHARE: u32 = 10;
 
 /// The floor of the whole range. A floor is a rank: no job below it was pending.
 pub(super) const NONE: i64 = i64::MIN;
@@ -59,7 +59,7 @@ impl Floors {
                 self.0.remove(queue);
                 return;
             }
-            let until = now + OVERLOOKED.max(elapsed.saturating_mul(LOOKING_SHARE));
+            let until = now + OVERLOOKED.max(elapsed.saturating_mul(SEARCH_SHARE));
             let slow = self.0.get(queue).map_or(0, |place| place.slow).saturating_add(1);
             self.0.insert(queue.clone(), Place { floor: highest, slow, until });
         } else if let Some(place) = self.0.get_mut(queue) {
@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(floors.of(&queue("q"), now + OVERLOOKED), NONE);
         let slow = Duration::from_secs(2);
         floors.served(&queue("q"), NONE, 5, 10, slow, now);
-        assert_eq!(floors.of(&queue("q"), now + OVERLOOKED), 5, "looking must not be all that is done");
-        assert_eq!(floors.of(&queue("q"), now + slow * LOOKING_SHARE), NONE);
+        assert_eq!(floors.of(&queue("q"), now + OVERLOOKED), 5, "the search must not take all the time");
+        assert_eq!(floors.of(&queue("q"), now + slow * SEARCH_SHARE), NONE);
         floors.served(&queue("q"), NONE, 7, 10, Duration::from_millis(1), now);
         assert_eq!(floors.of(&queue("q"), now), NONE, "quick again");
     }

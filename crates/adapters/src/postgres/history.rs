@@ -17,7 +17,7 @@ use crate::statement::sql;
 pub(super) async fn history(db: &Client, id: JobId, after: u64, most: usize) -> Result<HistoryPage> {
     let from = i32::try_from(after).unwrap_or(i32::MAX);
     let statement = db.prepare_cached(sql!(include_str!("sql/history.sql"), flight = FLIGHT)).await?;
-    // One more than asked for tells whether there is another page.
+    // One more than asked for shows whether there is another page.
     let rows = db.query(&statement, &[&id.0, &from, &wide(most.saturating_add(1))]).await?;
     HistoryPage::of(after, most, rows.iter().map(read_run))
 }

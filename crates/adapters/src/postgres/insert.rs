@@ -147,18 +147,18 @@ async fn store_calls(hot: &mut Hot, jobs: &[&NewJob], calls: &[Range<usize>]) ->
     let numbers: Vec<i32> = (0..).zip(calls).flat_map(|(number, call)| call.clone().map(move |_| number)).collect();
     columns.push(Box::new(numbers));
     let rows = hot.client.query(&statement, &params(&columns)).await.map_err(Failure::of_commit)?;
-    let mut answers: Vec<failure::Result<Vec<Enqueued>>> = calls.iter().map(|_| Ok(Vec::new())).collect();
+    let mut results: Vec<failure::Result<Vec<Enqueued>>> = calls.iter().map(|_| Ok(Vec::new())).collect();
     for row in &rows {
         let number: i32 = get(row, "call")?;
-        let answer = usize::try_from(number).ok().and_then(|number| answers.get_mut(number));
-        let answer = answer.ok_or_else(|| unreadable("call", format!("unknown call {number}")))?;
+        let result = usize::try_from(number).ok().and_then(|number| results.get_mut(number));
+        let result = result.ok_or_else(|| unreadable("call", format!("unknown call {number}")))?;
         if let Some(code) = get::<Option<String>>(row, "error_code")? {
-            *answer = Err(Failure::Undone(code, get(row, "error_message")?));
-        } else if let Ok(stored) = answer {
+            *result = Err(Failure::Undone(code, get(row, "error_message")?));
+        } else if let Ok(stored) = result {
             stored.push(enqueued(row)?);
         }
     }
-    Ok(answers)
+    Ok(results)
 }
 
 const NEW_JOBS: &str = include_str!("sql/new_jobs.sql");

@@ -89,10 +89,10 @@ impl<W: Work> Lane<W> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         let stopped = |_| Error::unavailable(W::WHAT, "its connections have ended");
         self.calls.send(Call { items, reply }).await.map_err(stopped)?;
-        answer.await.map_err(|_| Error::unknown(W::WHAT, "the connection ended before the reply"))?
+        receiver.await.map_err(|_| Error::unknown(W::WHAT, "the connection ended before the reply"))?
     }
 }
 
@@ -124,11 +124,11 @@ impl<W: Work> LaneWorker<W> {
             replies.push((begin..items.len(), call.reply));
         }
         match self.attempt(&items).await {
-            Ok(answers) => {
-                let mut answers = answers.into_iter();
+            Ok(results) => {
+                let mut results = results.into_iter();
                 for (range, reply) in replies {
                     // The caller may be gone: the change stays committed.
-                    let _ = reply.send(Ok(answers.by_ref().take(range.len()).collect()));
+                    let _ = reply.send(Ok(results.by_ref().take(range.len()).collect()));
                 }
             }
             // The server rejected the group, perhaps because of one call.
@@ -155,25 +155,25 @@ impl<W: Work> LaneWorker<W> {
 
     async fn commit_apart(&mut self, items: &[W::Item], replies: Vec<(Range<usize>, Reply<W>)>) {
         let ranges: Vec<Range<usize>> = replies.iter().map(|(range, _)| range.clone()).collect();
-        let answers = match self.attempt_apart(items, &ranges).await {
-            Some(Ok(answers)) => answers,
+        let results = match self.attempt_apart(items, &ranges).await {
+            Some(Ok(results)) => results,
             Some(Err(failure)) => {
                 let error = failure.into_error(W::WHAT);
                 return replies.into_iter().for_each(|(_, reply)| drop(reply.send(Err(error.clone()))));
             }
             None => {
                 for (range, reply) in replies {
-                    let answer = self.attempt(&items[range]).await;
-                    let _ = reply.send(answer.map_err(|failure| failure.into_error(W::WHAT)));
+                    let result = self.attempt(&items[range]).await;
+                    let _ = reply.send(result.map_err(|failure| failure.into_error(W::WHAT)));
                 }
                 return;
             }
         };
-        for ((range, reply), answer) in replies.into_iter().zip(answers) {
-            if answer.as_ref().is_err_and(Failure::is_locked) {
+        for ((range, reply), result) in replies.into_iter().zip(results) {
+            if result.as_ref().is_err_and(Failure::is_locked) {
                 self.work.found_locked(&items[range]);
             }
-            let _ = reply.send(answer.map_err(|failure| failure.into_error(W::WHAT)));
+            let _ = reply.send(result.map_err(|failure| failure.into_error(W::WHAT)));
         }
     }
 

@@ -9,8 +9,8 @@
 //! and the duties of the node each have their own, so that a flood of requests of one kind delays only requests of that
 //! kind.
 //!
-//! A job's own row is written at its insertion and at its end, and the columns that change then are not indexed. What it
-//! does in between is in other tables, many jobs to a row: those that wait in `convoke_waiting`, runs as they were
+//! A job's own row is written at its insertion and at its end, and the columns that change then are not indexed. Its changes
+//! in between are in other tables, many jobs to a row: those that wait in `convoke_waiting`, runs as they were
 //! dispatched in `convoke_flights`. A run to which anything but its completion happens, or that lasts, gets a row of its
 //! own in `convoke_runs`. The migration has a comment on every table, decision 27 the reasons.
 //!
@@ -143,6 +143,6 @@ impl std::fmt::Debug for PostgresStore {
 }
 
 /// Returns the only result of a verb with one item.
-fn only<T>(answers: Vec<T>) -> Result<T> {
-    answers.into_iter().next().ok_or_else(|| Error::unknown("store", "no reply"))
+fn only<T>(results: Vec<T>) -> Result<T> {
+    results.into_iter().next().ok_or_else(|| Error::unknown("store", "no reply"))
 }

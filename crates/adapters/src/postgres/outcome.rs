@@ -29,13 +29,13 @@ pub(super) async fn write(hot: &mut Hot, runs: &[Run<'_>]) -> failure::Result<()
     for run in runs {
         moves.moved(run.queue, Some(run.was), Some(run.state.status), 1);
     }
-    let note = Prepared::of(hot, sql!(include_str!("sql/update_run.sql")), in_flight(runs)).await?;
+    let update = Prepared::of(hot, sql!(include_str!("sql/update_run.sql")), in_flight(runs)).await?;
     let append = Prepared::of(hot, APPEND_LOGS, log_lines(runs)).await?;
     let finish = Prepared::of(hot, finish_sql(), finals(runs)).await?;
     let again = Prepared::of(hot, again_sql(), retries(runs)).await?;
     let count = Prepared::of(hot, count_sql(), moves.columns(hot.slot)).await?;
-    let (noted, appended, finished, retried, counted, committed) = tokio::join!(
-        note.execute(hot),
+    let (updated, appended, finished, retried, counted, committed) = tokio::join!(
+        update.execute(hot),
         append.execute(hot),
         finish.execute(hot),
         again.execute(hot),
@@ -43,7 +43,7 @@ pub(super) async fn write(hot: &mut Hot, runs: &[Run<'_>]) -> failure::Result<()
         async { hot.client.batch_execute("commit").await.map_err(Failure::of_commit) },
     );
     // If one of them was rejected, nothing was committed.
-    noted.and(appended).and(finished).and(retried).and(counted).and(committed)
+    updated.and(appended).and(finished).and(retried).and(counted).and(committed)
 }
 
 /// A statement with its columns. `None` if there is nothing to write.
@@ -85,14 +85,14 @@ fn columns<'r, K>(
 }
 
 fn in_flight<'r>(runs: &'r [Run<'r>]) -> Option<Vec<Column<'r>>> {
-    let noted: Vec<_> = runs.iter().filter(|run| run.write == Some(Write::InFlight)).map(|run| (run, ())).collect();
-    columns(&noted, |noted| {
+    let updated: Vec<_> = runs.iter().filter(|run| run.write == Some(Write::InFlight)).map(|run| (run, ())).collect();
+    columns(&updated, |updated| {
         vec![
-            column(noted, |(run, ())| i16::from(run.state.ownership.code())),
-            column(noted, |(run, ())| run.state.deadline.map(micros)),
-            column(noted, |(run, ())| run.state.by_channel),
-            column(noted, |(run, ())| wide(run.state.log.next)),
-            column(noted, |(run, ())| wide(run.state.log.kept)),
+            column(updated, |(run, ())| i16::from(run.state.ownership.code())),
+            column(updated, |(run, ())| run.state.deadline.map(micros)),
+            column(updated, |(run, ())| run.state.by_channel),
+            column(updated, |(run, ())| wide(run.state.log.next)),
+            column(updated, |(run, ())| wide(run.state.log.kept)),
         ]
     })
 }

@@ -12,7 +12,7 @@ pub fn of(file: &str) -> String {
         "complete" => record::complete_sql().to_owned(),
         "finish" => outcome::finish_sql().to_owned(),
         "again" => outcome::again_sql().to_owned(),
-        "note" => sql!(include_str!("sql/update_run.sql")).to_owned(),
+        "update_run" => sql!(include_str!("sql/update_run.sql")).to_owned(),
         "runs_to_record" => sql!(include_str!("sql/runs_to_record.sql")).to_owned(),
         "give_rows" => runs::give_rows_sql().to_owned(),
         "holders" => sql!(include_str!("sql/holders.sql")).to_owned(),

@@ -60,11 +60,11 @@ impl Work for EndAsLeaderWork {
     }
 
     async fn run(&self, hot: &mut Hot, judgements: &[EndAsLeaderCall]) -> failure::Result<Vec<Vec<Recorded>>> {
-        let mut answers = Vec::with_capacity(judgements.len());
+        let mut results = Vec::with_capacity(judgements.len());
         for call in judgements {
-            answers.push(end_as_leader(hot, call.fence, &call.reports).await?);
+            results.push(end_as_leader(hot, call.fence, &call.reports).await?);
         }
-        Ok(answers)
+        Ok(results)
     }
 }
 
@@ -97,34 +97,34 @@ async fn end_as_leader(hot: &mut Hot, fence: Fence, reports: &[RunReport]) -> fa
     give_rows(hot, &all).await?;
     hot.client.batch_execute("begin").await?;
     hot.client.query_opt(&statement, &[&epoch]).await?.ok_or_else(fenced)?;
-    let mut answers = vec![None; reports.len()];
-    apply_reports(hot, Source::Leader, &all, &mut answers).await?;
-    Ok(answers.into_iter().map(|answer| answer.unwrap_or(Recorded::Stale)).collect())
+    let mut results = vec![None; reports.len()];
+    apply_reports(hot, Source::Leader, &all, &mut results).await?;
+    Ok(results.into_iter().map(|result| result.unwrap_or(Recorded::Stale)).collect())
 }
 
 /// The fast path commits by itself, and so do the rows that runs get: a statement that finds a job's row changed keeps it
 /// locked, and a transaction that went on to lock runs could meet one that has locked these runs and wants the job.
 async fn record(hot: &mut Hot, reports: &[RunReport]) -> failure::Result<Vec<Recorded>> {
-    let mut answers = vec![None; reports.len()];
+    let mut results = vec![None; reports.len()];
     let (simple, mut rest) = split(reports);
     let is_begun = !simple.is_empty();
     if is_begun {
-        complete(hot, &simple, &mut answers).await.map_err(doubtful)?;
-        rest.extend(simple.into_iter().filter(|(at, _)| answers[*at].is_none()));
+        complete(hot, &simple, &mut results).await.map_err(doubtful)?;
+        rest.extend(simple.into_iter().filter(|(at, _)| results[*at].is_none()));
         rest.sort_unstable_by_key(|(at, _)| *at);
     }
     if !rest.is_empty() {
-        let applied = apply(hot, &rest, &mut answers).await;
+        let applied = apply(hot, &rest, &mut results).await;
         // Some are recorded already: whatever fails here, something has happened.
         applied.map_err(|failure| if is_begun { doubtful(failure) } else { failure })?;
     }
-    Ok(answers.into_iter().map(|answer| answer.unwrap_or(Recorded::Stale)).collect())
+    Ok(results.into_iter().map(|result| result.unwrap_or(Recorded::Stale)).collect())
 }
 
-async fn apply(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
+async fn apply(hot: &mut Hot, reports: &Numbered<'_>, results: &mut [Option<Recorded>]) -> failure::Result<()> {
     give_rows(hot, reports).await?;
     hot.client.batch_execute("begin").await?;
-    apply_reports(hot, Source::Run, reports, answers).await
+    apply_reports(hot, Source::Run, reports, results).await
 }
 
 fn doubtful(failure: Failure) -> Failure {
@@ -154,32 +154,32 @@ places!(Completed { id, document, attempt, due_at, started_at });
 
 /// Records completions with one statement, as [`RunState::apply`](convoke_core::jobs::run_state::RunState::apply)
 /// would. Runs that are not as they were dispatched, or are not the claimant's, have no result yet.
-async fn complete(hot: &mut Hot, reports: &Numbered<'_>, answers: &mut [Option<Recorded>]) -> failure::Result<()> {
+async fn complete(hot: &mut Hot, reports: &Numbered<'_>, results: &mut [Option<Recorded>]) -> failure::Result<()> {
     let statement = hot.prepared(complete_sql()).await?;
     // In one order, so that two calls that end the same runs cannot deadlock.
-    let mut said = reports.clone();
-    said.sort_unstable_by_key(|(_, report)| report.job);
+    let mut sorted = reports.clone();
+    sorted.sort_unstable_by_key(|(_, report)| report.job);
     let columns = [
-        column(&said, |(_, report)| report.job.0),
-        column(&said, |(_, report)| report.execution.0),
-        column(&said, |(_, report)| report.started_at.map(micros)),
-        column(&said, |(_, report)| report.worker.as_ref().map(WorkerId::as_str)),
-        column(&said, |(_, report)| report.owner.as_ref().map(|claim| claim.node().as_str())),
-        column(&said, |(_, report)| report.progress.as_ref().map(|progress| i16::from(progress.percent))),
-        column(&said, |(_, report)| report.progress.as_ref().and_then(|progress| progress.message.as_deref())),
-        column(&said, |(_, report)| report.end.as_ref().map(|end| micros(end.at))),
-        column(&said, |(_, report)| report.end.as_ref().and_then(|end| end.outcome.result()).map(Json::as_str)),
-        column(&said, |(_, report)| matches!(report.owner, Some(Claim::IfFree(_)))),
-        column(&said, |(_, report)| report.by_channel),
+        column(&sorted, |(_, report)| report.job.0),
+        column(&sorted, |(_, report)| report.execution.0),
+        column(&sorted, |(_, report)| report.started_at.map(micros)),
+        column(&sorted, |(_, report)| report.worker.as_ref().map(WorkerId::as_str)),
+        column(&sorted, |(_, report)| report.owner.as_ref().map(|claim| claim.node().as_str())),
+        column(&sorted, |(_, report)| report.progress.as_ref().map(|progress| i16::from(progress.percent))),
+        column(&sorted, |(_, report)| report.progress.as_ref().and_then(|progress| progress.message.as_deref())),
+        column(&sorted, |(_, report)| report.end.as_ref().map(|end| micros(end.at))),
+        column(&sorted, |(_, report)| report.end.as_ref().and_then(|end| end.outcome.result()).map(Json::as_str)),
+        column(&sorted, |(_, report)| matches!(report.owner, Some(Claim::IfFree(_)))),
+        column(&sorted, |(_, report)| report.by_channel),
         Box::new(hot.slot),
     ];
     let rows = hot.client.query(&statement, &params(&columns)).await?;
-    let places: HashMap<JobId, usize> = said.iter().map(|(at, report)| (report.job, *at)).collect();
+    let places: HashMap<JobId, usize> = sorted.iter().map(|(at, report)| (report.job, *at)).collect();
     let (column, mut documents) = (Completed::of(&statement)?, Documents::default());
     for row in &rows {
         let Some(at) = places.get(&JobId(get(row, column.id)?)) else { continue };
         let definition = definition(&mut documents, row, column.document)?;
-        answers[*at] = Some(Recorded::Applied(Change {
+        results[*at] = Some(Recorded::Applied(Change {
             status: Status::Completed,
             queue: definition.queue.clone(),
             job_type: definition.job_type.clone(),

@@ -87,7 +87,7 @@ pub(super) async fn promote(db: &mut Client, fence: Fence, now: Timestamp, most:
     transaction.execute(&statement, &[&SHARED_SLOT, &FOLDED_MAX]).await?;
     let statement = transaction.prepare_cached(include_str!("sql/delete_ended_flights.sql")).await?;
     transaction.execute(&statement, &[&FOLDED_MAX]).await?;
-    // What was dispatched a while ago and has not ended lasts.
+    // A run that was dispatched a while ago and has not ended lasts.
     give_rows(&transaction, None, Some(now.saturating_sub(LASTING).unwrap_or(Timestamp::MIN)), &[]).await?;
     let next = "select min(due_at) as next_due_at from convoke_waiting where scheduled";
     let next = transaction.query_one(&transaction.prepare_cached(next).await?, &[]).await?;
@@ -127,8 +127,8 @@ pub(super) async fn reassign(db: &mut Client, changes: &[Reassign]) -> Result<Ve
             }
         }
         for row in written {
-            if let Some(answer) = reassigned.get_mut(number::<usize>(&row, "ord")?) {
-                *answer = Reassigned::Done;
+            if let Some(result) = reassigned.get_mut(number::<usize>(&row, "ord")?) {
+                *result = Reassigned::Done;
             }
         }
     }

@@ -66,17 +66,17 @@ pub(super) async fn remove_schedule(db: &Client, name: &ScheduleName) -> Result<
 
 pub(super) async fn due_schedules(db: &Client, now: Timestamp, most: usize) -> Result<DueSchedules> {
     let statement = db.prepare_cached(sql!(include_str!("sql/due_schedules.sql"))).await?;
-    let mut answer = DueSchedules::default();
+    let mut found = DueSchedules::default();
     for row in db.query(&statement, &[&wide(most).saturating_add(1), &wide(PAGE_BYTES_MAX)]).await? {
         let next_at = instant_option(&row, "next_run_at")?;
         let is_cut = get::<Option<&str>>(&row, "document")?.is_none();
-        if next_at.is_some_and(|at| at > now) || answer.due.len() == most || is_cut {
-            answer.next_at = next_at;
+        if next_at.is_some_and(|at| at > now) || found.due.len() == most || is_cut {
+            found.next_at = next_at;
             break;
         }
-        answer.due.push(read_schedule(&row)?);
+        found.due.push(read_schedule(&row)?);
     }
-    Ok(answer)
+    Ok(found)
 }
 
 pub(super) async fn tick(db: &mut Client, fence: Fence, ticks: &[Tick]) -> Result<Vec<Ticked>> {

@@ -225,11 +225,11 @@ pub(super) struct PooledConnection {
 
 impl PooledConnection {
     pub(super) fn client(&mut self) -> &mut Object {
-        self.client.as_mut().expect("it is there until it is given back")
+        self.client.as_mut().expect("it is there until it is returned")
     }
 
-    pub(super) fn return_to_pool<T>(mut self, answer: &failure::Result<T>) {
-        let broken = matches!(answer, Err(failure) if failure.is_disconnection());
+    pub(super) fn return_to_pool<T>(mut self, result: &failure::Result<T>) {
+        let broken = matches!(result, Err(failure) if failure.is_disconnection());
         if !broken {
             drop(self.client.take());
         }
@@ -247,7 +247,7 @@ impl Drop for PooledConnection {
 /// Waits for the reply, with a time limit.
 pub(super) async fn patiently<T>(kind: Kind, verb: impl Future<Output = failure::Result<T>>) -> failure::Result<T> {
     match tokio::time::timeout(PATIENCE, verb).await {
-        Ok(answer) => answer,
+        Ok(result) => result,
         Err(_) => Err(Failure::Late(kind)),
     }
 }
@@ -265,13 +265,13 @@ macro_rules! lent {
         let mut collisions = 0;
         loop {
             let mut lent = ways.lend().await?;
-            let answer = {
+            let result = {
                 let $db = lent.client();
                 $crate::postgres::server::patiently($crate::postgres::server::Kind::$kind, $verb).await
             };
-            lent.return_to_pool(&answer);
-            match answer {
-                Ok(answer) => break Ok(answer),
+            lent.return_to_pool(&result);
+            match result {
+                Ok(result) => break Ok(result),
                 Err(failure) if failure.is_collision() && collisions < $crate::postgres::server::COLLISIONS_MAX => {
                     collisions += 1;
                 }

@@ -132,8 +132,8 @@ impl Bus for RedisBus {
 
     async fn backlog(&self, queue: &str, group: &str) -> Result<u64> {
         let args = [group.as_bytes(), BACKLOG_COUNTED_MAX.as_bytes()];
-        let answer = self.commands.run(Intent::Ask, &script::BACKLOG, &[queue], &args).await?;
-        number(&answer).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| malformed_reply(WHAT, &answer))
+        let reply = self.commands.run(Intent::Ask, &script::BACKLOG, &[queue], &args).await?;
+        number(&reply).and_then(|count| u64::try_from(count).ok()).ok_or_else(|| malformed_reply(WHAT, &reply))
     }
 
     async fn readers(&self, queues: &[String], group: &str, idle: Duration) -> Result<Vec<Option<QueueReaders>>> {
@@ -142,9 +142,9 @@ impl Bus for RedisBus {
         let mut all = Vec::with_capacity(queues.len());
         for part in queues.chunks(TIDY_MAX) {
             let keys: Vec<&str> = part.iter().map(String::as_str).collect();
-            let answer = self.commands.run(Intent::Change, &script::READERS, &keys, &args).await?;
-            let complaint = malformed_reply(WHAT, &answer);
-            let Value::Array(found) = answer else { return Err(complaint) };
+            let reply = self.commands.run(Intent::Change, &script::READERS, &keys, &args).await?;
+            let complaint = malformed_reply(WHAT, &reply);
+            let Value::Array(found) = reply else { return Err(complaint) };
             all.extend(found.into_iter().map(group_readers));
         }
         Ok(all)
@@ -200,9 +200,9 @@ impl Bus for RedisBus {
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000).arg("TYPE").arg("stream");
-            let answer = self.commands.ask(&scan).await?;
+            let reply = self.commands.ask(&scan).await?;
             let (next, page): (String, Vec<String>) =
-                redis::from_redis_value(answer).map_err(|error| convoke_core::Error::unavailable(WHAT, error))?;
+                redis::from_redis_value(reply).map_err(|error| convoke_core::Error::unavailable(WHAT, error))?;
             names.extend(page);
             if next == "0" {
                 return Ok(names);

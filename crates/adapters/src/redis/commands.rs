@@ -75,32 +75,32 @@ impl Commands {
     /// Sends one command and returns the server's error to the caller. The outer error means that nothing was sent.
     pub(super) async fn send(&self, command: &Cmd) -> Result<RedisResult<Value>> {
         let mut live = self.live().await?;
-        let answer = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
-        Ok(answer.inspect_err(|error| self.report_if_broken(live.number, error)))
+        let reply = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
+        Ok(reply.inspect_err(|error| self.report_if_broken(live.number, error)))
     }
 
     /// Sends many commands in one pipeline. Each has its own reply, which may be an error of the server.
     pub(super) async fn pipe(&self, intent: Intent, commands: &Pipeline) -> Result<Vec<Value>> {
         let count = commands.cmd_iter().count();
         let mut live = self.live().await?;
-        let answers = live.connection.send_packed_commands(commands, 0, count).await;
-        let answers = answers.inspect_err(|error| self.report_if_broken(live.number, error));
-        let answers = answers.map_err(|error| failure(self.what, intent, error))?;
-        for answer in &answers {
-            if let Value::ServerError(error) = answer {
+        let replies = live.connection.send_packed_commands(commands, 0, count).await;
+        let replies = replies.inspect_err(|error| self.report_if_broken(live.number, error));
+        let replies = replies.map_err(|error| failure(self.what, intent, error))?;
+        for reply in &replies {
+            if let Value::ServerError(error) = reply {
                 self.report_if_broken(live.number, &error.clone().into());
             }
         }
-        Ok(answers)
+        Ok(replies)
     }
 
     /// Runs a script by its hash; sends its text if the server does not know it yet.
     pub(super) async fn run(&self, intent: Intent, script: &Script, keys: &[&str], args: &[&[u8]]) -> Result<Value> {
-        let answer = match self.send(&script.by_hash(keys, args)).await? {
+        let reply = match self.send(&script.by_hash(keys, args)).await? {
             Err(error) if error.code() == Some("NOSCRIPT") => self.send(&script.by_text(keys, args)).await?,
             other => other,
         };
-        answer.map_err(|error| failure(self.what, intent, error))
+        reply.map_err(|error| failure(self.what, intent, error))
     }
 
     /// Returns the address of Redis, without credentials.

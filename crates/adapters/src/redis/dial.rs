@@ -129,8 +129,8 @@ impl Dialer {
         let mut sentinel = connect(&self.sentinel(host, port, login)?, None).await?;
         let mut question = redis::cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(master);
-        let answer: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
-        answer.ok_or_else(|| {
+        let address: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
+        address.ok_or_else(|| {
             (ErrorKind::MasterNameNotFoundBySentinel, "the Sentinel does not know a master of this name").into()
         })
     }

@@ -110,18 +110,18 @@ impl Leases for RedisLeases {
     }
 
     async fn roster(&self, namespace: &str) -> Result<Vec<String>> {
-        let answer = self.commands.run(Intent::Ask, &script::ROSTER, &[&self.key(namespace, "members")], &[]).await?;
-        let complaint = malformed_reply(WHAT, &answer);
-        let Value::Array(members) = answer else { return Err(complaint) };
+        let reply = self.commands.run(Intent::Ask, &script::ROSTER, &[&self.key(namespace, "members")], &[]).await?;
+        let complaint = malformed_reply(WHAT, &reply);
+        let Value::Array(members) = reply else { return Err(complaint) };
         let mut members: Vec<String> = members.into_iter().filter_map(text).collect();
         members.sort_unstable();
         Ok(members)
     }
 
     async fn read(&self, namespace: &str) -> Result<Option<Lease>> {
-        let answer = self.commands.run(Intent::Ask, &script::READ, &[&self.key(namespace, "leader")], &[]).await?;
-        let complaint = malformed_reply(WHAT, &answer);
-        let Value::Array(parts) = answer else { return Err(complaint) };
+        let reply = self.commands.run(Intent::Ask, &script::READ, &[&self.key(namespace, "leader")], &[]).await?;
+        let complaint = malformed_reply(WHAT, &reply);
+        let Value::Array(parts) = reply else { return Err(complaint) };
         match <[Value; 3]>::try_from(parts) {
             Ok([holder, epoch, remaining]) => Ok(lease(holder, &epoch, &remaining)),
             Err(parts) if parts.is_empty() => Ok(None),
@@ -140,15 +140,15 @@ impl Leases for RedisLeases {
         let is_sealed = if matches!(floor, Floor::Sealed(_)) { "1" } else { "0" };
         let args = [candidate, &ttl, &lowest, is_sealed, &token].map(str::as_bytes);
         let mut tries = 1;
-        let answer = loop {
+        let reply = loop {
             match self.commands.run(Intent::Change, &script::ELECT, &[&leader, &epoch], &args).await {
                 // The election may have succeeded. If so, the same token finds its own term.
                 Err(Error::Unknown { .. }) if tries < ELECT_TRIES => tries += 1,
                 other => break other?,
             }
         };
-        let complaint = malformed_reply(WHAT, &answer);
-        let Value::Array(parts) = answer else { return Err(complaint) };
+        let complaint = malformed_reply(WHAT, &reply);
+        let Value::Array(parts) = reply else { return Err(complaint) };
         let Ok([is_elected, holder, epoch, remaining]) = <[Value; 4]>::try_from(parts) else { return Err(complaint) };
         let lease = lease(holder, &epoch, &remaining).ok_or(complaint)?;
         if number(&is_elected) != Some(1) {
@@ -160,9 +160,8 @@ impl Leases for RedisLeases {
     async fn renew(&self, namespace: &str, holder: &str, epoch: Epoch, ttl: Duration) -> Result<Lease> {
         let (number_of_term, ttl) = (epoch.0.to_string(), ms(ttl));
         let args = [holder, &number_of_term, &ttl].map(str::as_bytes);
-        let answer =
-            self.commands.run(Intent::Change, &script::RENEW, &[&self.key(namespace, "leader")], &args).await?;
-        match number(&answer).map(u64::try_from) {
+        let reply = self.commands.run(Intent::Change, &script::RENEW, &[&self.key(namespace, "leader")], &args).await?;
+        match number(&reply).map(u64::try_from) {
             Some(Ok(remaining)) => Ok(Lease {
                 holder: holder.to_owned(),
                 epoch,
@@ -170,7 +169,7 @@ impl Leases for RedisLeases {
                 is_foreign: false,
             }),
             Some(Err(_)) => Err(Error::Fenced { what: "renew" }),
-            None => Err(malformed_reply(WHAT, &answer)),
+            None => Err(malformed_reply(WHAT, &reply)),
         }
     }
 

@@ -26,8 +26,8 @@ pub(super) async fn push(commands: &Commands, channels: &Channels, entries: &[(S
     while !rest.is_empty() {
         let (part, more) = rest.split_at(portion(rest));
         let pipeline = append(channels, part);
-        let answers = commands.pipe(Intent::Change, &pipeline).await?;
-        check(commands, answers, part.len() < entries.len())?;
+        let replies = commands.pipe(Intent::Change, &pipeline).await?;
+        check(commands, replies, part.len() < entries.len())?;
         rest = more;
     }
     Ok(())
@@ -70,9 +70,9 @@ fn append(channels: &Channels, entries: &[(String, Bytes)]) -> Pipeline {
 }
 
 /// Returns the first rejection, if any. If other entries of the batch were accepted, the error is `Unknown`.
-pub(super) fn check(commands: &Commands, answers: Vec<Value>, is_part: bool) -> Result<()> {
-    let count = answers.len();
-    let mut refusals = answers.into_iter().filter_map(|answer| answer.extract_error().err()).peekable();
+pub(super) fn check(commands: &Commands, replies: Vec<Value>, is_part: bool) -> Result<()> {
+    let count = replies.len();
+    let mut refusals = replies.into_iter().filter_map(|reply| reply.extract_error().err()).peekable();
     if refusals.peek().is_none() {
         return Ok(());
     }

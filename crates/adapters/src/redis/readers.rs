@@ -25,8 +25,8 @@ fn is_consumer_name(name: &str) -> bool {
 }
 
 /// Parses the result of the script `readers` for one queue.
-pub(super) fn group_readers(answer: Value) -> Option<QueueReaders> {
-    let Value::Array(parts) = answer else { return None };
+pub(super) fn group_readers(reply: Value) -> Option<QueueReaders> {
+    let Value::Array(parts) = reply else { return None };
     let mut parts = parts.into_iter();
     let has_group = parts.next().as_ref().and_then(number) == Some(1);
     let is_awaited = parts.next().as_ref().and_then(number) == Some(1);

@@ -102,11 +102,11 @@ impl SubscriptionHub {
 
     /// Waits until the server has confirmed these subscriptions.
     pub(super) async fn confirm(&self, listening: &Listening) -> Result<()> {
-        let (answer, answered) = oneshot::channel();
+        let (confirm, confirmed) = oneshot::channel();
         let away = |_| Error::unavailable(self.shared.what, "no connection to Redis");
-        self.shared.orders.send(Order::Subscribe(listening.topics.clone(), answer)).map_err(|_| away(()))?;
-        match tokio::time::timeout(RESPONSE_TIMEOUT, answered).await {
-            Ok(Ok(answer)) => answer,
+        self.shared.orders.send(Order::Subscribe(listening.topics.clone(), confirm)).map_err(|_| away(()))?;
+        match tokio::time::timeout(RESPONSE_TIMEOUT, confirmed).await {
+            Ok(Ok(result)) => result,
             _ => Err(away(())),
         }
     }
@@ -212,13 +212,13 @@ async fn serve(
         // Subscriptions that arrive together share one round trip.
         while let Some(order) = next {
             match order {
-                Order::Subscribe(topics, answer) => {
+                Order::Subscribe(topics, confirm) => {
                     wanted.extend(topics);
-                    waiting.push(answer);
+                    waiting.push(confirm);
                 }
                 Order::Unsubscribe(topic) => {
-                    let is_unheard = !shared.listeners.lock().contains_key(&topic);
-                    if is_unheard {
+                    let is_unused = !shared.listeners.lock().contains_key(&topic);
+                    if is_unused {
                         // Its listener may have subscribed and ended a moment ago.
                         wanted.retain(|other| *other != topic);
                         if unsubscribe(connection, &topic).await.is_err() {
@@ -233,9 +233,9 @@ async fn serve(
         }
         let done = subscribe(connection, &wanted).await;
         let is_lost = done.as_ref().is_err_and(is_fatal);
-        for answer in waiting {
+        for confirm in waiting {
             let reported = done.as_ref().copied().map_err(|error| Error::unavailable(shared.what, error.to_string()));
-            let _ = answer.send(reported);
+            let _ = confirm.send(reported);
         }
         if is_lost {
             return;

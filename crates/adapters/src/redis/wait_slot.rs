@@ -17,12 +17,12 @@ use tokio::time::Instant;
 
 use super::subscription_hub::{Listener, Listening, SubscriptionHub};
 
-const LOOK_INTERVAL_MS: std::ops::Range<u64> = 750..1_250;
+const READ_INTERVAL_MS: std::ops::Range<u64> = 750..1_250;
 
 pub(super) struct WaitSlot {
     bell: Arc<Bell>,
     /// When the queue is read although no bell arrived.
-    next_look: Mutex<Instant>,
+    next_read: Mutex<Instant>,
     pub(super) listening: Listening,
 }
 
@@ -51,22 +51,22 @@ impl Listener for Bell {
     }
 }
 
-fn look_after_now() -> Instant {
-    Instant::now() + Duration::from_millis(rand::random_range(LOOK_INTERVAL_MS))
+fn next_read_at() -> Instant {
+    Instant::now() + Duration::from_millis(rand::random_range(READ_INTERVAL_MS))
 }
 
 impl WaitSlot {
     /// Waits for a bell, or for the next poll without one, which one of the waiting consumers makes.
     pub(super) async fn wait(&self) {
         loop {
-            let look = *self.next_look.lock();
+            let wake_at = *self.next_read.lock();
             tokio::select! {
                 () = self.bell.notify.notified() => return,
-                () = tokio::time::sleep_until(look) => {}
+                () = tokio::time::sleep_until(wake_at) => {}
             }
-            let mut next = self.next_look.lock();
-            if *next == look {
-                *next = look_after_now();
+            let mut next = self.next_read.lock();
+            if *next == wake_at {
+                *next = next_read_at();
                 self.bell.is_rung.store(true, Ordering::SeqCst);
                 return;
             }
@@ -76,10 +76,10 @@ impl WaitSlot {
     /// Returns whether to read the queue: it may hold entries. A later bell counts for the next read.
     pub(super) fn begin_read(&self) -> bool {
         let is_rung = self.bell.is_rung.swap(false, Ordering::SeqCst);
-        let mut next = self.next_look.lock();
+        let mut next = self.next_read.lock();
         let is_due = is_rung || *next <= Instant::now();
         if is_due {
-            *next = look_after_now();
+            *next = next_read_at();
         }
         is_due
     }
@@ -121,7 +121,7 @@ impl WaitSlots {
         }
         let bell = Arc::new(Bell::default());
         let listening = subscriptions.listen(&[queue.to_owned()], bell.clone());
-        let wait_slot = Arc::new(WaitSlot { bell, next_look: Mutex::new(look_after_now()), listening });
+        let wait_slot = Arc::new(WaitSlot { bell, next_read: Mutex::new(next_read_at()), listening });
         wait_slots.insert(place, Arc::downgrade(&wait_slot));
         wait_slot
     }

@@ -39,7 +39,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Returns a client that keeps the time limits of `options`, and speaks without TLS only if they allow it.
+    /// Returns a client that keeps the time limits of `options`, and connects without TLS only if they allow it.
     pub fn new(options: &ClientOptions) -> Result<Client, Fault> {
         Client::through(Matcher::from_env(), options)
     }

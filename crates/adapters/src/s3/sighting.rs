@@ -163,7 +163,7 @@ mod tests {
         assert!(known.is_claimable("a") && !known.is_claimable("b"));
         known.will_write("sure", now);
         known.wrote("3".into(), state("a", 3, 0, "sure"), now);
-        assert!(!known.is_claimable("a"), "its caller was told");
+        assert!(!known.is_claimable("a"), "its caller knows it");
         let by_others = State { write_id: None, ..state("a", 4, 0, "") };
         known.saw("4".into(), by_others, now);
         assert!(known.is_claimable("a") && !known.is_claimable("b"));

@@ -90,9 +90,9 @@ async fn off_the_runtime<T: Send + 'static>(verb: impl FnOnce() -> Result<T> + S
 
 fn write_alone<T>(db: &mut Connection, mut verb: impl FnMut(&Connection) -> failure::Result<T>) -> Result<T> {
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(unavailable)?;
-    let answer = verb(&transaction)?;
+    let result = verb(&transaction)?;
     match transaction.commit() {
-        Ok(()) => Ok(answer),
+        Ok(()) => Ok(result),
         Err(error) if failure::is_undone(&error) => Err(unavailable(error)),
         Err(error) => Err(Error::unknown("leases", error)),
     }

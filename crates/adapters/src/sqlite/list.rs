@@ -61,7 +61,7 @@ struct Wanted<'q> {
     query: &'q JobQuery,
     queue: Option<i64>,
     job_type: Option<i64>,
-    /// Those that begin with the prefix of the query, in order.
+    /// Types that begin with the prefix of the query, in order.
     types: Option<Vec<i64>>,
     statuses: &'q [Status],
     keys: Vec<String>,

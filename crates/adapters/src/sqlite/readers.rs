@@ -66,9 +66,9 @@ impl Readers {
 
 fn read_in_transaction<T>(db: &Connection, verb: impl FnOnce(&Connection) -> failure::Result<T>) -> Result<T> {
     let transaction = db.unchecked_transaction().map_err(failure::unavailable)?;
-    let answer = verb(&transaction)?;
+    let result = verb(&transaction)?;
     transaction.finish().map_err(failure::unavailable)?;
-    Ok(answer)
+    Ok(result)
 }
 
 /// A connection that returns to the pool on drop, even after a panic.

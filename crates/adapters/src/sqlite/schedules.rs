@@ -60,20 +60,20 @@ pub(super) fn remove_schedule(tx: &mut WriteTx<'_>, name: &ScheduleName) -> Resu
 pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Result<DueSchedules> {
     let mut statement = db.prepare_cached(sql!(include_str!("sql/due_schedules.sql")))?;
     let mut rows = statement.query([limit as i64 + 1])?;
-    let mut answer = DueSchedules::default();
+    let mut found = DueSchedules::default();
     let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
     while let Some(row) = rows.next()? {
         let schedule = read_schedule(row)?;
         if schedule.next_run_at.is_some_and(|at| at > now)
-            || answer.due.len() == limit
+            || found.due.len() == limit
             || !budget.admits(schedule.template.args_bytes())
         {
-            answer.next_at = schedule.next_run_at;
+            found.next_at = schedule.next_run_at;
             break;
         }
-        answer.due.push(schedule);
+        found.due.push(schedule);
     }
-    Ok(answer)
+    Ok(found)
 }
 
 pub(super) fn tick(tx: &mut WriteTx<'_>, fence: Fence, ticks: &[Tick]) -> Result<Vec<Ticked>> {

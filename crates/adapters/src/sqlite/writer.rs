@@ -86,11 +86,11 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&mut WriteTx<'_>) -> failure::Result<T> + Send + 'static,
     {
-        let (reply, answer) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         let request = Box::new(Verb { rows, flush, run: verb, outcome: None, reply });
         let stopped = || Error::unavailable("store", "the store is closed: its writer has stopped");
         self.requests.as_ref().ok_or_else(stopped)?.send(request).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| Error::unknown("store", "the writer stopped before its reply"))?
+        receiver.await.map_err(|_| Error::unknown("store", "the writer stopped before its reply"))?
     }
 }
 
@@ -110,7 +110,7 @@ trait Request: Send {
     fn rows(&self) -> usize;
     fn flush(&self) -> Flush;
     fn run(&mut self, tx: &mut WriteTx<'_>) -> Result<(), Broken>;
-    fn answer(self: Box<Self>);
+    fn send_reply(self: Box<Self>);
     fn fail(self: Box<Self>, error: Error);
 }
 
@@ -181,7 +181,7 @@ where
         }
     }
 
-    fn answer(self: Box<Self>) {
+    fn send_reply(self: Box<Self>) {
         let outcome = self.outcome.unwrap_or_else(|| Err(Error::unknown("store", "a verb was not run")));
         // The caller may be gone: the verb stays committed.
         let _ = self.reply.send(outcome);
@@ -222,7 +222,7 @@ impl WriterThread {
     /// Commits the verbs of the group and sends their results. Leaves the group empty.
     fn commit(&mut self, group: &mut Vec<Box<dyn Request>>) {
         match self.attempt(group) {
-            Ok(()) => group.drain(..).for_each(|request| request.answer()),
+            Ok(()) => group.drain(..).for_each(|request| request.send_reply()),
             Err(Broken::Doubtful(error)) => {
                 // The caller logs it, as for any unavailable store: a log line here would be one per call.
                 tracing::debug!(%error, verbs = group.len(), "commit failed; its outcome is unknown");
@@ -247,7 +247,7 @@ impl WriterThread {
                 }
             }
             Err(broken) => group.drain(..).for_each(|request| match &broken {
-                Broken::RefusedLate => request.answer(),
+                Broken::RefusedLate => request.send_reply(),
                 Broken::Panicked => request.fail(Error::unavailable("store", "the verb panicked and was rolled back")),
                 Broken::Database(error) | Broken::Doubtful(error) | Broken::Unbegun(error) => {
                     request.fail(Error::unavailable("store", error.to_string()))
@@ -333,25 +333,25 @@ mod tests {
         other.execute_batch("begin immediate").expect("takes the lock");
 
         let mut group: Vec<Box<dyn Request>> = Vec::new();
-        let mut answers = Vec::new();
+        let mut receivers = Vec::new();
         for _ in 0..3 {
-            let (reply, answer) = oneshot::channel();
+            let (reply, receiver) = oneshot::channel();
             let run = |_: &mut WriteTx<'_>| -> failure::Result<()> { panic!("nothing began") };
             group.push(Box::new(Verb { rows: 1, flush: Flush::Now, run, outcome: None, reply }));
-            answers.push(answer);
+            receivers.push(receiver);
         }
         writer_thread.commit(&mut group);
         assert!(group.is_empty());
-        for mut answer in answers {
-            let error = answer.try_recv().expect("answered").expect_err("locked");
+        for mut receiver in receivers {
+            let error = receiver.try_recv().expect("replied").expect_err("locked");
             assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("locked"), "{error}");
         }
         assert_eq!(MET.load(Ordering::Relaxed), 1, "the lock was waited for once");
 
-        other.execute_batch("rollback").expect("gives it back");
-        let (reply, mut answer) = oneshot::channel();
+        other.execute_batch("rollback").expect("the lock is released");
+        let (reply, mut receiver) = oneshot::channel();
         let run = |_: &mut WriteTx<'_>| -> failure::Result<()> { Ok(()) };
         writer_thread.commit(&mut vec![Box::new(Verb { rows: 1, flush: Flush::Later, run, outcome: None, reply })]);
-        answer.try_recv().expect("answered").expect("goes on by itself");
+        receiver.try_recv().expect("replied").expect("goes on by itself");
     }
 }

@@ -13,8 +13,8 @@ use super::MemoryStore;
 #[async_trait]
 impl WorkerStore for MemoryStore {
     async fn record_worker_heartbeats(&self, workers: &[WorkerRecord]) -> Result<()> {
-        let beaten = workers.iter().map(|worker| (worker.worker_id.clone(), worker.clone()));
-        self.state().workers.extend(beaten);
+        let records = workers.iter().map(|worker| (worker.worker_id.clone(), worker.clone()));
+        self.state().workers.extend(records);
         Ok(())
     }
 

@@ -27,11 +27,11 @@ use crate::postgres::url::quote;
 use crate::statement::sql;
 
 /// How often the connection is checked, and queues without bells are read.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const READ_INTERVAL: Duration = Duration::from_secs(5);
 /// A reply to the check that takes longer shows that the connection is lost.
-const LOOK_PATIENCE: Duration = Duration::from_secs(4);
-/// Every so many looks, readers of many queues read all of them.
-const LOOKS_PER_SWEEP: u32 = 12;
+const READ_PATIENCE: Duration = Duration::from_secs(4);
+/// After this many reads, readers of many queues read all of them.
+const READS_PER_SWEEP: u32 = 12;
 /// How long a new subscription waits for the connection.
 const CONNECTION_WAIT: Duration = Duration::from_secs(2);
 const RETRY_PAUSE_MS: std::ops::Range<u64> = 50..500;
@@ -48,7 +48,7 @@ pub(super) trait Listener: Send + Sync {
     fn missed(&self);
 }
 
-/// What a listener receives.
+/// The topics or the queue of a listener.
 pub(super) enum Interest {
     Topics(Vec<Arc<str>>),
     Queue(Arc<str>),
@@ -275,13 +275,13 @@ async fn serve_for_ever(server: Server, shared: Arc<Shared>, channel: String, fi
 
 /// Serves the connection until it is lost.
 async fn serve(connected: &mut Connected, shared: &Shared) {
-    let mut looks: u32 = 0;
+    let mut reads: u32 = 0;
     loop {
         tokio::select! {
             _ = &mut connected.ended => return,
-            () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            () = tokio::time::sleep(READ_INTERVAL) => {}
         }
-        match tokio::time::timeout(LOOK_PATIENCE, look(&connected.client, &shared.queues())).await {
+        match tokio::time::timeout(READ_PATIENCE, waiting_queues(&connected.client, &shared.queues())).await {
             Ok(Ok(waiting)) => {
                 let registry = shared.registry.lock();
                 waiting.iter().for_each(|queue| registry.on_bell(queue));
@@ -291,15 +291,15 @@ async fn serve(connected: &mut Connected, shared: &Shared) {
             }
             _ => return,
         }
-        looks += 1;
-        if looks.is_multiple_of(LOOKS_PER_SWEEP) {
+        reads += 1;
+        if reads.is_multiple_of(READS_PER_SWEEP) {
             shared.sweep();
         }
     }
 }
 
 /// Returns those of the queues that have waiting entries.
-async fn look(client: &Client, queues: &[Arc<str>]) -> Result<Vec<String>, tokio_postgres::Error> {
+async fn waiting_queues(client: &Client, queues: &[Arc<str>]) -> Result<Vec<String>, tokio_postgres::Error> {
     let names: Vec<&str> = queues.iter().map(AsRef::as_ref).collect();
     let waiting = sql!(
         "select q.name from unnest($1::text[]) as q (name)

@@ -77,7 +77,7 @@ impl Readings {
         }
     }
 
-    /// Takes queues to read. Those that were removed meanwhile are left out.
+    /// Takes queues to read. Queues that were removed meanwhile are left out.
     fn begin(&mut self) -> Round {
         let mut queues = Vec::new();
         while queues.len() < QUEUES_MAX {
@@ -145,7 +145,7 @@ impl PostgresMultiplex {
         let mut guard = DueAgainOnDrop { state: &self.state, round, is_armed: true };
         let rows = lent!(Read, &self.bus.ways, |db| read(db, &guard.round))?;
         let bytes: usize = rows.iter().map(|(_, entry)| entry.body.len()).sum();
-        // What did not fit is read next.
+        // The entries that did not fit are read next.
         guard.is_armed = rows.len() >= ENTRIES_MAX || bytes >= TAKE_BYTES_MAX;
         let mut found: Vec<(String, Vec<Entry>)> = Vec::new();
         let mut readings = self.state.readings.lock();

@@ -1,4 +1,4 @@
-//! What a batch of messages looks like as notifications of PostgreSQL.
+//! The form of a batch of messages as notifications of PostgreSQL.
 //!
 //! A notification is a text of less than 8,000 bytes. A batch is one text of records, cut into as many notifications as
 //! it needs. They are sent by one transaction, so they arrive together and in order, and their number is bounded by the
@@ -87,7 +87,7 @@ fn unhex(text: &str) -> Option<Bytes> {
         .map(Bytes::from)
 }
 
-/// What a notification has completed.
+/// The batch or message that a notification has completed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// More notifications of its batch follow.

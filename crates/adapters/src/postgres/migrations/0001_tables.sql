@@ -319,7 +319,7 @@ create table convoke_nodes (
     since             bigint   not null
 ) with (fillfactor = 50);
 
--- What operators did. Rows are inserted and expire, and are never updated.
+-- The acts of operators. Rows are inserted and expire, and are never updated.
 create table convoke_audit (
     seq    bigint   generated always as identity primary key,
     at     bigint   not null,

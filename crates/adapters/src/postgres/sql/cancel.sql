@@ -22,7 +22,7 @@ with found as materialized (
     where w.ctid = c.tid
     returning w.*, c.places
 ), kept as (
-    -- What is left of their rows: each part without a gap.
+-- The rest of their rows: each part without a gap.
     insert into convoke_waiting (pack, due_at, rank, queue_id, first, priority, scheduled, schedule, seqs, ranks, args_bytes)
     select w.pack, min(u.rank) + w.priority * {head_start_us}, min(u.rank), w.queue_id, w.first + min(u.n) - 1, w.priority,
            w.scheduled, w.schedule, array_agg(u.seq order by u.n), array_agg(u.rank order by u.n),
@@ -62,7 +62,7 @@ with found as materialized (
     returning j.seq, j.id, j.queue_id, c.was, c.execution_id, j.superseded > 0 or j.execution_id is not null as unclean
 ), unclean as (
     insert into convoke_uncleaned (completed_at, seq, id) select $2::bigint, seq, id from ended where unclean
-), noted as (
+), retained as (
     insert into convoke_ended (seq, completed_at, queue_id, state) select seq, $2::bigint, queue_id, {cancelled} from ended
 )
 select id, queue_id, was::smallint as was, execution_id from ended

@@ -24,7 +24,7 @@ with ended as (
     where j.ctid = s.tid and j.pack is not distinct from s.pack and j.state < {first_ended}
     returning j.seq, j.id, j.queue_id, j.document, j.attempt, j.due_at, j.started_at, s.at,
               s.by_channel or j.superseded > 0 as unclean, s.pack, s.first
-), noted as (
+), flights as (
     insert into convoke_flight_ends (pack, first, count) select pack, first, count(*) from ended group by pack, first
 ), kept as (
     insert into convoke_completed (first_at, seqs) select min(at), array_agg(seq) from ended group by seq >> 9

@@ -48,7 +48,7 @@ with f as materialized (
         cross join lateral (
             select p.tid, p.pack, p.first as part, p.first + u.n - 1 as place, u.seq, u.rank, u.bytes
             from (
-                -- What another transaction is changing is left to the next dispatch.
+-- Rows that another transaction is changing are left to the next dispatch.
                 select ctid as tid, pack, first, seqs, ranks, args_bytes
                 from convoke_waiting
                 where queue_id = w.queue_id and rank >= w.floor and rank <= w.last and not scheduled

@@ -1,4 +1,4 @@
-said as materialized (
+present as materialized (
     -- Each run is looked up by its key and written at its ctid, so that the server has no other plan, whatever its
     -- estimates of the sizes of tables.
     select s.*, r.tid, j.tid as job
@@ -8,7 +8,7 @@ said as materialized (
 ), over as (
     -- The fence of a run: its execution.
     delete from convoke_runs r
-    using said s
+    using present s
     where r.ctid = s.tid and r.execution_id = s.execution_id
     returning s.*, r.attempt, r.dispatched_at
 )

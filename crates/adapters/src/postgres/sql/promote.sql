@@ -4,7 +4,7 @@ with ready as (
         select ctid from convoke_waiting where scheduled and due_at <= $1 order by due_at, pack limit $2
     ))
     returning seqs[1] as seq, queue_id
-), told as (
+), updated as (
     update convoke_jobs j set state = {pending} from ready r where j.seq = r.seq
 )
 select q.id as queue_id, q.name, r.count

@@ -187,13 +187,13 @@ async fn read_round(commands: Commands, round: Round) -> (Round, Found) {
         };
         command.arg("+").arg("COUNT").arg(round.entries_max);
     }
-    let answers = commands.pipe(Intent::Ask, &pipeline).await;
-    let found = answers.and_then(|answers| answers.into_iter().map(|answer| entries(&commands, answer)).collect());
+    let replies = commands.pipe(Intent::Ask, &pipeline).await;
+    let found = replies.and_then(|replies| replies.into_iter().map(|reply| entries(&commands, reply)).collect());
     (round, found)
 }
 
-fn entries(commands: &Commands, answer: Value) -> Result<Vec<Entry>> {
-    match answer.extract_error() {
+fn entries(commands: &Commands, reply: Value) -> Result<Vec<Entry>> {
+    match reply.extract_error() {
         Ok(value) => {
             let complaint = malformed_reply(commands.what(), &value);
             entry::entries(value).ok_or(complaint)

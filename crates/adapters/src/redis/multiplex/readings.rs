@@ -29,7 +29,7 @@ use crate::redis::entry::EntryId;
 use crate::redis::sizing::EntrySizes;
 
 /// How long a channel without a bell waits for its first read, and from each read to the next, together with others.
-const LOOKS: [Duration; 5] = [
+const POLL_DELAYS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_secs(1),
@@ -50,7 +50,7 @@ pub(super) struct Readings {
     by_channel: HashMap<Channel, Reading>,
     ready: VecDeque<Ticket>,
     /// When a channel is polled although no bell arrived, by the number of polls before.
-    looks: [VecDeque<(Instant, Ticket)>; LOOKS.len()],
+    polls: [VecDeque<(Instant, Ticket)>; POLL_DELAYS.len()],
     parked: Parked,
     sweep_at: Instant,
     last_number: u64,
@@ -96,7 +96,7 @@ impl Readings {
         Readings {
             by_channel: HashMap::new(),
             ready: VecDeque::new(),
-            looks: Default::default(),
+            polls: Default::default(),
             parked: Parked::new(now),
             sweep_at: now + SWEEP_INTERVAL,
             last_number: 0,
@@ -119,7 +119,7 @@ impl Readings {
         if was_rung {
             self.make_ready(channel);
         } else {
-            self.looks[0].push_back((now + LOOKS[0], (channel, number)));
+            self.polls[0].push_back((now + POLL_DELAYS[0], (channel, number)));
         }
     }
 
@@ -172,8 +172,8 @@ impl Readings {
 
     /// Returns when something must be read although no bell arrives.
     pub(super) fn next_at(&self) -> Instant {
-        let looks = self.looks.iter().filter_map(|looks| looks.front()).map(|(at, _)| *at);
-        looks.fold(self.sweep_at, Instant::min)
+        let polls = self.polls.iter().filter_map(|polls| polls.front()).map(|(at, _)| *at);
+        polls.fold(self.sweep_at, Instant::min)
     }
 
     /// Returns the channels to read now, if any.
@@ -204,16 +204,16 @@ impl Readings {
 
     /// Makes the channels ready whose poll is due, and sets the time of their next poll.
     fn mark_due(&mut self, now: Instant) {
-        for look in 0..LOOKS.len() {
-            while let Some((_, ticket)) = self.looks[look].front().copied().filter(|(at, _)| *at <= now) {
-                self.looks[look].pop_front();
+        for step in 0..POLL_DELAYS.len() {
+            while let Some((_, ticket)) = self.polls[step].front().copied().filter(|(at, _)| *at <= now) {
+                self.polls[step].pop_front();
                 let Some(reading) = self.of(ticket) else { continue };
                 let (is_begun, is_rung) = (reading.is_begun, reading.is_rung);
                 if !is_begun || !is_rung {
                     self.make_ready(ticket.0);
                 }
-                if let Some(delay) = LOOKS.get(look + 1).filter(|_| !is_rung) {
-                    self.looks[look + 1].push_back((now + *delay, ticket));
+                if let Some(delay) = POLL_DELAYS.get(step + 1).filter(|_| !is_rung) {
+                    self.polls[step + 1].push_back((now + *delay, ticket));
                 }
             }
         }

@@ -16,24 +16,24 @@ local function is_awaited()
   return awaited and 1 or 0
 end
 
-local answers = {}
+local replies = {}
 for i, queue in ipairs(KEYS) do
   -- An error if the queue or group does not exist, or the key has another type: it has no readers.
   local consumers = redis.pcall('XINFO', 'CONSUMERS', queue, group)
   if consumers['err'] then
-    answers[i] = { 0, 0 }
+    replies[i] = { 0, 0 }
   else
-    local answer = { 1, is_awaited() }
+    local reply = { 1, is_awaited() }
     for _, info in ipairs(consumers) do
       local fields = named(info)
       local idle, pending = fields['idle'], fields['pending']
       if pending == 0 and idle >= removed then
         redis.call('XGROUP', 'DELCONSUMER', queue, group, fields['name'])
-      elseif (pending > 0 or idle < left_out) and #answer < max + 2 then
-        answer[#answer + 1] = { fields['name'], idle, pending }
+      elseif (pending > 0 or idle < left_out) and #reply < max + 2 then
+        reply[#reply + 1] = { fields['name'], idle, pending }
       end
     end
-    answers[i] = answer
+    replies[i] = reply
   end
 end
-return answers
+return replies

@@ -165,7 +165,7 @@ create table shard_roster (
     primary key (service, worker)
 ) without rowid;
 
--- What operators did. Rows are inserted and expire, and are never updated. The number of a deleted row is not used again.
+-- The acts of operators. Rows are inserted and expire, and are never updated. The number of a deleted row is not used again.
 create table audit (
     seq      integer primary key autoincrement,
     at       integer not null,

@@ -67,7 +67,7 @@ fn every_channel_is_read_a_moment_after_it_was_added_unless_it_was_or_is_gone() 
     assert_eq!(names(&readings.next_round(now)), ["rung"]);
     readings.remove(&channel(3));
     let later = readings.next_at();
-    assert!(later > now && later <= now + LOOKS[0]);
+    assert!(later > now && later <= now + POLL_DELAYS[0]);
     assert_eq!(names(&readings.next_round(later)), ["silent"]);
 }
 
@@ -79,17 +79,17 @@ fn a_channel_is_looked_at_less_and_less_often_until_a_bell_of_its_job_is_heard()
         readings.add(channel(n), name, start);
         readings.add((channel(n).0, JobChannel::Logs), &format!("{name}, logs"), start);
     }
-    let (mut now, mut looks) = (start, Vec::new());
+    let (mut now, mut rounds) = (start, Vec::new());
     while readings.next_at() < start + SWEEP_INTERVAL {
         now = readings.next_at();
-        looks.push((now - start, names(&readings.next_round(now)).join(" + ")));
+        rounds.push((now - start, names(&readings.next_round(now)).join(" + ")));
         readings.ring(&bell(&[2]), now);
         assert_eq!(names(&readings.next_round(now)), ["rung"]);
     }
     let silent = "silent + silent, logs".to_owned();
     let all = format!("{silent} + rung + rung, logs");
     let expected = [(100, &all), (400, &silent), (1_400, &silent), (4_400, &silent), (14_400, &silent)];
-    assert_eq!(looks, expected.map(|(ms, names)| (Duration::from_millis(ms), names.clone())));
+    assert_eq!(rounds, expected.map(|(ms, names)| (Duration::from_millis(ms), names.clone())));
     assert_eq!(names(&readings.next_round(now)), [""; 0], "nothing but the sweep is left");
 }
 

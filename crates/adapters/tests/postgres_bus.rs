@@ -109,7 +109,7 @@ async fn a_broken_connection_is_a_gap_and_consumers_go_on() {
     let end = "select pg_terminate_backend(pid) from pg_stat_activity \
                where datname = current_database() and pid <> pg_backend_pid()";
     probe(&url).await.query(end, &[]).await.expect("they end");
-    assert_eq!(next(&mut subscription).await, None, "the subscriber is told of a gap");
+    assert_eq!(next(&mut subscription).await, None, "the subscriber receives a gap");
     push(&bus, "q", "entry").await;
     assert_eq!(taken(&*consumer).await, [body("entry")]);
     bus.publish("t", body("later")).await.expect("publish");
@@ -148,14 +148,14 @@ async fn entries_of_a_read_whose_answer_was_lost_are_delivered_again() {
     assert!(consumer.take_now(1).await.expect("take").is_empty());
     push(&bus, "q", "entry").await;
     consumer.ready().await.expect("a bell");
-    proxy.lose_the_answer_to("the-consumer");
-    consumer.take_now(1).await.expect_err("its answer is lost");
-    assert!(proxy.has_lost_one(), "the answer was lost, or this shows nothing");
+    proxy.lose_response_to("the-consumer");
+    consumer.take_now(1).await.expect_err("its reply is lost");
+    assert!(proxy.has_lost_one(), "the reply was lost, or this shows nothing");
     let again = tokio::time::timeout(PATIENCE, consumer.take(1)).await.expect("it arrives").expect("take");
     assert_eq!((again[0].body.clone(), again[0].deliveries), (body("entry"), 1));
 }
 
-/// What was acknowledged, closed or left leaves no row behind.
+/// Entries that were acknowledged, queues that were closed and groups that were left keep no rows.
 #[tokio::test]
 async fn nothing_accumulates() {
     let url = SharedPostgres::get().create_database();

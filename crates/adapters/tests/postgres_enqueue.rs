@@ -179,7 +179,7 @@ async fn of_two_transactions_that_race_for_a_key_one_makes_the_job() {
         // The second waits for the key.
         let admin = connect(&url).await;
         let lines = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%convoke_enqueue%'";
-        eventually("the second to wait", async || admin.query_opt(lines, &[]).await.expect("looks")).await;
+        eventually("the second to wait", async || admin.query_opt(lines, &[]).await.expect("read")).await;
         if commits { first.commit().await } else { first.rollback().await }.expect("ends");
         let (back, result) = waiting.await.expect("no panic");
         two = back;
@@ -329,7 +329,7 @@ async fn what_makes_no_sense_is_refused_by_its_field() {
         ("'t', '[1e400]'".into(), "args"),
     ] {
         let refused = enqueue(&application, &call).await.expect_err(field);
-        let refusal = refused.as_db_error().expect("said by the server");
+        let refusal = refused.as_db_error().expect("an error of the server");
         assert!(refusal.message().starts_with(&format!("{field}: expected")), "{field}: {}", refusal.message());
     }
     let fine = format!("'t', '[{}, \"{}\", 1.5e300]'", "[".repeat(63) + &"]".repeat(63), "9".repeat(400));
@@ -355,7 +355,7 @@ async fn a_queue_too_many_is_refused_here_too() {
     application.batch_execute(&fill).await.expect("filled");
     enqueue(&application, "'t', queue => '1'").await.expect("one that is there");
     let refused = enqueue(&application, "'t', queue => 'one-more'").await.expect_err("too many");
-    assert!(refused.as_db_error().expect("said by the server").message().contains("10000 queues"), "{refused}");
+    assert!(refused.as_db_error().expect("an error of the server").message().contains("10000 queues"), "{refused}");
     let other = spec("t").with(|job| job.queue = Some(stage::queue("one-more")));
     let refused = enqueue_in(&application, &[other]).await.expect_err("too many");
     assert!(matches!(&refused, Error::Invalid(invalid) if invalid.field == "queue"), "{refused}");

@@ -36,7 +36,7 @@ fn assert_lost<T: std::fmt::Debug>(proxy: &LosingProxy, result: Result<T>) {
 async fn an_election_whose_answer_was_lost_is_found_by_reading_back() {
     let (proxy, behind, direct) = stage().await;
     // A name is among a statement's values, so that the lost reply is that of the election and not of its preparation.
-    proxy.lose_the_answer_to("candidate-1");
+    proxy.lose_response_to("candidate-1");
     assert_lost(&proxy, behind.elect("ns", "candidate-1", LONG, Floor::UNKNOWN).await);
     let read = leader(&direct).await;
     assert_eq!(read, Some(("candidate-1".into(), Epoch(1))), "it was committed, once");
@@ -54,12 +54,12 @@ async fn a_renewal_and_a_resignation_whose_answers_were_lost_happened() {
     let (proxy, behind, direct) = stage().await;
     let short = Duration::from_secs(60);
     let epoch = direct.elect("ns", "the-holder", short, Floor::UNKNOWN).await.expect("nobody leads").epoch;
-    proxy.lose_the_answer_to("the-holder");
+    proxy.lose_response_to("the-holder");
     assert_lost(&proxy, behind.renew("ns", "the-holder", epoch, LONG).await);
     let lease = direct.read("ns").await.expect("read").expect("it leads");
     assert!(lease.epoch == epoch && lease.remaining > short, "it was renewed: {lease:?}");
     behind.renew("ns", "the-holder", epoch, LONG).await.expect("and can be again");
-    proxy.lose_the_answer_to("the-holder");
+    proxy.lose_response_to("the-holder");
     assert_lost(&proxy, behind.resign("ns", "the-holder", epoch).await);
     assert_eq!(leader(&direct).await, None, "it was resigned");
     behind.resign("ns", "the-holder", epoch).await.expect("not an error where it is over");

@@ -229,8 +229,8 @@ async fn each_run_ends_once_whoever_else_writes_to_it() {
             async move {
                 let mut cancelled = Vec::new();
                 for ids in ids.chunks(25).step_by(2) {
-                    let answers = other.cancel(ids, None, at(2)).await.expect("cancel");
-                    let now = ids.iter().zip(answers).filter(|(_, it)| matches!(it, Cancelled::Now { .. }));
+                    let results = other.cancel(ids, None, at(2)).await.expect("cancel");
+                    let now = ids.iter().zip(results).filter(|(_, it)| matches!(it, Cancelled::Now { .. }));
                     cancelled.extend(now.map(|(id, _)| *id));
                 }
                 cancelled
@@ -265,8 +265,8 @@ async fn a_job_is_either_cancelled_or_dispatched_while_it_waits() {
     let cancel = tokio::spawn(async move {
         let mut waiting = 0;
         for n in (1..=1_000).step_by(3) {
-            let answer = other.cancel(&[job_id(1_001 - n)], None, at(2)).await.expect("cancel").remove(0);
-            waiting += usize::from(matches!(answer, Cancelled::Now { run: None, .. }));
+            let result = other.cancel(&[job_id(1_001 - n)], None, at(2)).await.expect("cancel").remove(0);
+            waiting += usize::from(matches!(result, Cancelled::Now { run: None, .. }));
         }
         waiting
     });

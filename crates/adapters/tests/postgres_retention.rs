@@ -22,7 +22,7 @@ async fn connect(url: &str) -> Client {
 /// Waits until a statement that contains `text` waits for a lock.
 async fn blocked(admin: &Client, text: &str) {
     let waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%' || $1 || '%'";
-    eventually("a statement to wait", async || admin.query_opt(waits, &[&text]).await.expect("looks")).await;
+    eventually("a statement to wait", async || admin.query_opt(waits, &[&text]).await.expect("read")).await;
 }
 
 fn keyed(age: Duration, reserved: Duration) -> NewJob {

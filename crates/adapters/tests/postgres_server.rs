@@ -202,7 +202,7 @@ async fn of_three_stores_on_one_database_none_hinders_another_and_the_counts_are
         assert_eq!(count(Status::Completed) + count(Status::Failed), total as u64);
         assert!(queues.iter().all(|queue| queue.counts.in_flight() == 0 && queue.oldest_pending_at.is_none()));
         assert_eq!(count(Status::Pending) + count(Status::Scheduled), 0);
-        assert_eq!(count(Status::Failed), total as u64 / 4, "those that were told to");
+        assert_eq!(count(Status::Failed), total as u64 / 4, "those that were asked to");
     }
     let admin = client(&url).await;
     let left = "select (select count(*) from convoke_waiting) + (select count(*) from convoke_runs)";

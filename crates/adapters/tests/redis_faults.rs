@@ -134,7 +134,7 @@ async fn a_read_whose_answer_was_lost_is_found_by_the_same_consumer() {
     let consumer = bus.consumer("q", "g", "c").await.expect("consumer");
     push(&bus, "q", &["a", "b", "c"]).await;
     let held = within_reason("the first", consumer.take(1)).await.expect("take");
-    proxy.lose_the_answer_to("XREADGROUP");
+    proxy.lose_response_to("XREADGROUP");
     let mut taken: Vec<Delivery> = Vec::new();
     while taken.len() < 2 {
         taken.extend(within_reason("the rest", consumer.take(2)).await.expect("take"));
@@ -155,7 +155,7 @@ async fn an_election_whose_answer_was_lost_is_found_won() {
     // The server knows the script from then on, so that the lost reply is that of an election and not of loading the
     // script.
     let before = elect_for_a_moment(&leases).await;
-    proxy.lose_the_answer_to("EVALSHA");
+    proxy.lose_response_to("EVALSHA");
     let lease = leases.elect("ns", "a", ttl, Floor::UNKNOWN).await.expect("it was elected");
     assert!(proxy.has_lost_one(), "the response was lost, or this shows nothing");
     let epoch = lease.epoch;
@@ -164,7 +164,7 @@ async fn an_election_whose_answer_was_lost_is_found_won() {
     assert_eq!((read.holder.as_str(), read.epoch), ("a", epoch));
     assert!(matches!(leases.elect("ns", "b", ttl, Floor::UNKNOWN).await, Err(Error::Conflict(_))));
     leases.renew("ns", "a", epoch, ttl).await.expect("its own term");
-    proxy.lose_the_answer_to("EVALSHA");
+    proxy.lose_response_to("EVALSHA");
     assert!(matches!(leases.renew("ns", "a", epoch, ttl).await, Err(Error::Unknown { .. })));
 }
 

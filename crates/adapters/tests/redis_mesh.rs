@@ -101,7 +101,7 @@ async fn a_message_whose_fate_is_unknown_is_not_sent_again() {
     let (there, here) = (connect(&server.url()).await, connect(&proxy.url()).await);
     let inbox = Arc::new(CountingInbox::default());
     let seat = there.join("h", inbox.clone()).await.expect("join");
-    proxy.lose_the_answer_to("PUBLISH");
+    proxy.lose_response_to("PUBLISH");
     let result = send(&here, seat.id(), "once").await;
     assert!(matches!(result, Err(Error::Unknown { .. })), "{result:?}");
     assert!(proxy.has_lost_one());
@@ -143,7 +143,7 @@ async fn a_lock_whose_answer_was_lost_is_found_to_be_ones_own() {
     // Known to the server from here on, so that the next request is the script itself.
     link.lead("before", LONG).await.expect("lead");
     link.resign("before").await.expect("resign");
-    proxy.lose_the_answer_to("EVALSHA");
+    proxy.lose_response_to("EVALSHA");
     let result = link.lead("mine", LONG).await;
     assert!(matches!(result, Err(Error::Unknown { .. })), "{result:?}");
     assert!(eventually("it leads", async || link.lead("mine", LONG).await.ok()).await);

@@ -95,13 +95,13 @@ async fn a_409_in_a_race_still_leaves_one_leader() {
 async fn a_write_that_was_done_but_answered_with_an_error_is_found_to_have_won() {
     let Stage { server: _server, proxy, behind, direct } = stage().await;
     for status in [500, 503] {
-        to_writes(&proxy, 1, Fault::DoneButAnswered(status));
+        to_writes(&proxy, 1, Fault::DoneWithStatus(status));
         let lease = behind.elect("ns", "a", LONG, Floor::UNKNOWN).await.expect("it won");
         assert_eq!(leader(&direct).await, Some(("a".into(), lease.epoch)));
-        to_writes(&proxy, 1, Fault::DoneButAnswered(status));
+        to_writes(&proxy, 1, Fault::DoneWithStatus(status));
         behind.renew("ns", "a", lease.epoch, LONG).await.expect("it was renewed");
         behind.renew("ns", "a", lease.epoch, LONG).await.expect("and can be again");
-        to_writes(&proxy, 1, Fault::DoneButAnswered(status));
+        to_writes(&proxy, 1, Fault::DoneWithStatus(status));
         behind.resign("ns", "a", lease.epoch).await.expect("it was resigned");
         assert_eq!(leader(&direct).await, None);
     }
@@ -262,10 +262,10 @@ async fn a_newcomer_waits_out_the_lease_of_whom_it_finds_even_if_it_looks_long_o
 type Claims = Arc<parking_lot::Mutex<Vec<(Epoch, String)>>>;
 
 /// A contender that takes every term it can get, and continues after any error.
-async fn contend(name: String, leases: S3Leases, claims: Claims, beats: u32) {
+async fn contend(name: String, leases: S3Leases, claims: Claims, heartbeats: u32) {
     let ttl = Duration::from_millis(600);
     let mut term: Option<Epoch> = None;
-    for _ in 0..beats {
+    for _ in 0..heartbeats {
         match term {
             Some(epoch) => match leases.renew("ns", &name, epoch, ttl).await {
                 Ok(_) => {}
@@ -298,7 +298,7 @@ async fn under_every_fault_at_once_no_epoch_has_two_holders() {
         proxy.rule(move |_| match count.fetch_add(1, Ordering::Relaxed) % 15 {
             2 => Fault::Refused(503),
             5 => Fault::Refused(409),
-            8 => Fault::DoneButAnswered(500),
+            8 => Fault::DoneWithStatus(500),
             11 => Fault::DoneButSilent,
             14 => Fault::Slow(Duration::from_millis(150)),
             _ => Fault::None,

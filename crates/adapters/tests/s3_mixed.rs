@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 use s3_stage::*;
 use serde_json::json;
 
-const BEAT: Duration = Duration::from_millis(250);
+const HEARTBEAT: Duration = Duration::from_millis(250);
 const LEASE: Duration = Duration::from_secs(3);
 const WORKER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -22,8 +22,8 @@ fn theirs(server: &S3Server, id: &str) -> S3Worker {
     let settings = S3WorkerSettings {
         folder: STATE.strip_suffix("/state.json").expect("a folder").to_owned(),
         worker_id: id.to_owned(),
-        heartbeat: BEAT,
-        jitter: BEAT / 5,
+        heartbeat: HEARTBEAT,
+        jitter: HEARTBEAT / 5,
         lease: LEASE,
         worker_timeout: WORKER_TIMEOUT,
         skew: SignedDuration::ZERO,

@@ -168,7 +168,7 @@ fn numbers(version: &str) -> Vec<u64> {
     version.split('.').map(|part| part.parse().unwrap_or_else(|_| panic!("no version: {version}"))).collect()
 }
 
-/// The oldest compiler that we promise must be enough for each crate that we link, by what its author says. Crates that only
+/// The oldest compiler that we promise must be enough for each crate that we link, by the version that its author names. Crates that only
 /// tests need are left out. A crate that names no version is not checked.
 #[test]
 fn no_dependency_needs_a_newer_compiler_than_we_promise() {

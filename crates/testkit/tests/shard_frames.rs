@@ -1,4 +1,4 @@
-//! A hundred thousand messages from strangers, a fifth of them in a quick run, in every strategy, and stories as a fuzzer tells them.
+//! A hundred thousand messages from strangers, a fifth of them in a quick run, in every strategy, and sequences of messages as a fuzzer makes them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the compiler says of a wrong handler: the message names the argument or the result that is wrong.
+//! The compiler's messages about a wrong handler: each names the argument or the result that is wrong.
 //!
 //! Messages change with the compiler. `TRYBUILD=overwrite cargo test -p convoke-ui-tests` writes the new ones beside their
 //! programs: read them before you commit them.

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 
 use super::s3::{ProxiedElector, seat};
 
-const BEAT: Duration = Duration::from_millis(250);
+const INTERVAL: Duration = Duration::from_millis(250);
 const LEASE: Duration = Duration::from_secs(3);
 const WORKER_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -42,8 +42,8 @@ fn theirs(server: &S3Server, id: &str) -> Member {
     let settings = S3WorkerSettings {
         folder: "elect/plugin=coordinator/namespace=default".to_owned(),
         worker_id: id.to_owned(),
-        heartbeat: BEAT,
-        jitter: BEAT / 5,
+        heartbeat: INTERVAL,
+        jitter: INTERVAL / 5,
         lease: LEASE,
         worker_timeout: WORKER_TIMEOUT,
         skew: SignedDuration::ZERO,
@@ -55,8 +55,8 @@ async fn ours(server: &S3Server, id: &str, policy: Policy, yield_to_foreign: boo
     let settings = Settings {
         policy,
         yield_to_foreign,
-        heartbeat_interval: BEAT,
-        heartbeat_jitter: BEAT / 5,
+        heartbeat_interval: INTERVAL,
+        heartbeat_jitter: INTERVAL / 5,
         lease_timeout: LEASE,
         worker_timeout: WORKER_TIMEOUT,
         startup_jitter_max: Duration::ZERO,

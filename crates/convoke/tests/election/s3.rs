@@ -183,7 +183,7 @@ async fn no_heartbeat_costs_more_whatever_fails() {
             _ => Fault::None,
         }),
         ("each second is done and not confirmed", |request, n| match n % 2 {
-            0 if request.is_conditional => Fault::DoneButAnswered(500),
+            0 if request.is_conditional => Fault::DoneWithStatus(500),
             _ => Fault::None,
         }),
         ("each second is refused", |request, n| match n % 2 {
@@ -267,7 +267,7 @@ async fn one_leads_through_every_fault_and_the_breaker_opens_and_closes() {
         Fault::Refused(503),
         Fault::DoneButSilent,
         Fault::Refused(409),
-        Fault::DoneButAnswered(500),
+        Fault::DoneWithStatus(500),
         Fault::Slow(Duration::from_millis(700)),
     ] {
         let leads = eventually("a leader", leader).await;

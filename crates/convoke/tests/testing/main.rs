@@ -27,7 +27,7 @@ impl Job for Note {
     type Output = ();
 }
 
-/// What ran, and at which virtual time.
+/// The runs, with their virtual times.
 #[derive(Clone, Default)]
 struct Runs(Arc<Mutex<Vec<(String, Timestamp)>>>);
 

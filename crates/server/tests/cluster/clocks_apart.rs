@@ -7,7 +7,7 @@ use convoke_testkit::process::{Fleet, eventually};
 use serde_json::Value;
 
 /// A fraction of a heartbeat.
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
+const READ_PAUSE: Duration = Duration::from_millis(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_beat_stay_and_one_that_died_is_found() {
@@ -21,14 +21,14 @@ async fn nodes_that_beat_stay_and_one_that_died_is_found() {
     let http = fleet.member(leader).http().clone();
     let mut events = http.sse("/v1/events?types=node").await.expect("a stream");
 
-    let mut beats = ["node-2", "node-3"].map(|id| (id, BTreeSet::new()));
+    let mut heartbeats = ["node-2", "node-3"].map(|id| (id, BTreeSet::new()));
     // The leader searches for dead nodes more often than once in two heartbeats.
-    while beats.iter().any(|(_, beats)| beats.len() < 20) {
-        for (id, beats) in &mut beats {
+    while heartbeats.iter().any(|(_, heartbeats)| heartbeats.len() < 20) {
+        for (id, heartbeats) in &mut heartbeats {
             let node = http.read(&format!("/v1/nodes/{id}")).await;
-            beats.insert(node["lastHeartbeatAt"].as_str().expect("an instant").to_owned());
+            heartbeats.insert(node["lastHeartbeatAt"].as_str().expect("an instant").to_owned());
         }
-        tokio::time::sleep(LOOK_PAUSE).await;
+        tokio::time::sleep(READ_PAUSE).await;
     }
     fleet.kill(behind).await;
     let dead = events.wait_for("a dead node", |event| event.json()["event"] == "node:dead").await.json();

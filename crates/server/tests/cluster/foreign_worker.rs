@@ -125,8 +125,8 @@ async fn a_producer_of_messages_that_cannot_be_read_is_logged_once_with_what_is_
     let fleet = Fleet::builder(env!("CARGO_BIN_EXE_convoke")).size(1).start().await;
     let topic = format!("{}.worker.heartbeat", fleet.prefix());
     for n in 0..20 {
-        let beat = json!({ "workerId": "hasty", "at": "x".repeat(n) }).to_string();
-        fleet.ask_bus::<()>(&["PUBLISH", &topic, &beat.replace("\"at\"", "\"since\"")]).await;
+        let heartbeat = json!({ "workerId": "hasty", "at": "x".repeat(n) }).to_string();
+        fleet.ask_bus::<()>(&["PUBLISH", &topic, &heartbeat.replace("\"at\"", "\"since\"")]).await;
     }
     let counted = async || fleet.metric("convoke_bus_poison_total", &["channel=\"worker.heartbeat\""]).await;
     wait_for_value("messages that were set aside", 20.0, counted).await;

@@ -36,11 +36,11 @@ impl Scene {
                 .expect("a response")
                 .expect(201);
         }
-        // Owned from the dispatch on; one that no worker had taken would not be handed over but given back.
+        // Owned from the dispatch on; a run that no worker had taken would not be handed over but released.
         eventually("runs that the node owns and its worker has", || async {
             let rows = chronicler.rows().await;
             let owned = rows.values().filter(|row| row.in_flight() && row.owned_by() == Some(LEAVING)).count();
-            let page = fleet.any().get("/v1/jobs?queue=held").await.expect("an answer").expect(200);
+            let page = fleet.any().get("/v1/jobs?queue=held").await.expect("a response").expect(200);
             let jobs = page["jobs"].as_array().expect("a list");
             let held = jobs.iter().filter(|job| !job["workerId"].is_null()).count();
             (owned == RUNS && held == RUNS).then_some(())

@@ -1,6 +1,6 @@
 //! The faults of the other files, in a cluster whose bus is PostgreSQL too.
 //!
-//! Those of Redis and of workers on the bus do not exist there. A node that is parted from PostgreSQL has lost its store and
+//! Faults of Redis and of workers on the bus do not exist there. A node that is parted from PostgreSQL has lost its store and
 //! its bus at once, and a crash of PostgreSQL empties the bus.
 
 use convoke_testkit::process::{Fleet, Handling, Plan};
@@ -71,10 +71,10 @@ async fn what_one_node_does_another_shows() {
     let other = fleet.member(1).http().clone();
     let mut events = other.sse("/v1/events").await.expect("a stream");
     let job = json!({ "type": "mail", "queue": "q" });
-    let job = fleet.member(0).http().post("/v1/jobs", job).await.expect("an answer").expect(201);
+    let job = fleet.member(0).http().post("/v1/jobs", job).await.expect("a response").expect(201);
     let id = job["id"].as_str().expect("an id");
     events
-        .wait_for("the end, told by the other node", |event| {
+        .wait_for("the end, published by the other node", |event| {
             event.json()["jobId"] == id && event.event.as_deref() == Some("job:completed")
         })
         .await;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use convoke_testkit::invariants::{Entries, Observations};
-use convoke_testkit::process::{Handling, Http, HttpResponse, Plan, RunNote};
+use convoke_testkit::process::{Handling, Http, HttpResponse, Plan, RunEvent};
 use convoke_testkit::scale::Scaled;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -21,7 +21,7 @@ const CLIENTS: usize = 3;
 const BATCH: usize = 5;
 /// How many jobs may be under way before clients wait.
 const OPEN_MAX: u64 = 60;
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
+const READ_PAUSE: Duration = Duration::from_millis(50);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// A paused node refuses no connection: after this a client tries the next.
 const RESPONSE_WAIT: Duration = Duration::from_secs(3);
@@ -70,8 +70,8 @@ pub fn plan(id: &str) -> Plan {
             "slow" => Handling::CompleteAfter(Duration::from_millis(60), json!({ "slow": true })),
             "flaky" if first => Handling::Fail("as planned".into()),
             "chatty" => {
-                let notes = vec![RunNote::Log("half way".into()), RunNote::Progress(50)];
-                Handling::Report(notes, Box::new(Handling::CompleteAfter(Duration::from_millis(20), json!("logged"))))
+                let events = vec![RunEvent::Log("half way".into()), RunEvent::Progress(50)];
+                Handling::Report(events, Box::new(Handling::CompleteAfter(Duration::from_millis(20), json!("logged"))))
             }
             "doomed" if first => Handling::Fail("as planned".into()),
             "doomed" => Handling::FailForGood("for good, as planned".into()),
@@ -149,7 +149,7 @@ impl Client {
             let open =
                 ["pending", "scheduled", "dispatched", "running"].map(|status| counts[status].as_u64().unwrap_or(0));
             self.open.store(open.iter().sum(), Ordering::Relaxed);
-            tokio::time::sleep(LOOK_PAUSE).await;
+            tokio::time::sleep(READ_PAUSE).await;
         }
         self.open.store(0, Ordering::Relaxed);
     }
@@ -159,7 +159,7 @@ impl Client {
         let mut number = first;
         while !self.over() {
             if self.open.load(Ordering::Relaxed) > OPEN_MAX {
-                tokio::time::sleep(LOOK_PAUSE).await;
+                tokio::time::sleep(READ_PAUSE).await;
                 continue;
             }
             let jobs: Vec<(String, &Kind)> = (0..BATCH)

@@ -1,4 +1,4 @@
-// A real Chromium, and pages that note all that goes wrong in them.
+// A real Chromium, and pages that record all that goes wrong in them.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

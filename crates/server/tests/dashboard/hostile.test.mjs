@@ -69,14 +69,14 @@ test('hostile texts are shown as text on every page', async () => {
   for (const path of paths) {
     await page.goto(server.url + path);
     await page.waitForSelector('main h1', { state: 'attached' });
-    // What a script adds later is text as well: the completion of the filter, the log.
+// Content that a script adds later is text as well: the completion of the filter, the log.
     if (await page.$('input[data-filter]')) {
       await page.fill('input[data-filter]', '');
       await page.type('input[data-filter]', 'queue:');
     }
     assert.deepEqual(await traces(page), [], path);
     seen += await page.evaluate(() => document.documentElement.textContent);
-    // A page for something that does not exist is a 404, and says so.
+// The page of something that does not exist is a 404 with a message.
     page.problems = page.problems.filter((problem) => !/\b40[04]\b/.test(problem) || !path.includes('none'));
     expectCalm(page, path);
   }

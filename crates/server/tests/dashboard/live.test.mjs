@@ -1,4 +1,4 @@
-// What moves: a page follows the server without being loaded again, keeps what its viewer does, and survives a restart.
+// Live pages: a page follows the server without being loaded again, keeps what its viewer does, and survives a restart.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { expectCalm, openPage, startBrowser } from './browser.mjs';
@@ -149,7 +149,7 @@ test('a banner appears when the server stops, and the page recovers when it is b
   await page.waitForSelector(`tr[data-key="${later}"]`, { state: 'attached' });
   assert.equal(await page.inputValue('#filter'), 'typed before');
   assert.ok(await isSame(page));
-  // Requests to a server that is stopped fail, and the browser says so: nothing else may go wrong.
+  // Requests to a server that is stopped fail, and the browser reports it: nothing else may go wrong.
   const others = page.problems.filter((problem) => !/net::ERR_|ERR_CONNECTION_REFUSED|50[23]/.test(problem));
   assert.deepEqual(others, []);
   await page.context().close();

@@ -7,9 +7,9 @@ import { Server } from './server.mjs';
 const FULL = process.env.CONVOKE_TEST_SCALE === 'full';
 const LOAD_MS = FULL ? 20_000 : 6_000;
 const BATCH = 2_000;
-// More than a page gets that is told of events only after the load: one when its stream opens, and some by chance.
+// More than a page gets that receives events only after the load: one when its stream opens, and some by chance.
 const REFRESHES = 5;
-// A server with a SQLite file keeps no ended job in memory. What every stream missed would take more than this in a few seconds.
+// A server with a SQLite file keeps no ended job in memory. The events that every stream missed would take more than this in a few seconds.
 const MEMORY_MAX = 2 ** 29;
 
 let server;
@@ -43,7 +43,7 @@ async function countEvents(state) {
   }
 }
 
-/** Opens a stream and reads nothing of it until the load is over: returns how many events it then says that it has missed. */
+/** Opens a stream and reads nothing of it until the load is over: returns how many missed events it then reports. */
 async function missEvents(state) {
   const response = await fetch(`${server.url}/v1/events`, { signal: state.abort.signal });
   await state.over;

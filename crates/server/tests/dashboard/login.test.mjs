@@ -30,7 +30,7 @@ async function logIn(token, path = '/', settings = {}) {
   return page;
 }
 
-/** Leaves out what the browser says about the response 401 of a page that asks for a login. */
+/** Leaves out the browser's message about the response 401 of a page that asks for a login. */
 function forgetRefusals(page) {
   page.problems = page.problems.filter((problem) => !/\b401\b/.test(problem));
 }

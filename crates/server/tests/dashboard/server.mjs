@@ -151,7 +151,7 @@ export class Server {
   }
 }
 
-/** A worker that does what the test says, call by call. */
+/** A worker that the test directs, call by call. */
 export class Worker {
   constructor(server, id) {
     this.server = server;

@@ -303,7 +303,7 @@ async fn a_bad_word_of_a_worker_names_its_field() {
     check(&mut node, rows.collect()).await;
 }
 
-/// Not even HTTP. What comes back does not matter, as long as it is no 5xx and the server stays.
+/// Not even HTTP. The response does not matter, as long as it is no 5xx and the server stays.
 #[tokio::test]
 async fn nonsense_on_the_socket_harms_nobody() {
     let mut node = server().start().await;

@@ -369,7 +369,7 @@ async fn log_lines_are_recorded_once_although_reports_are_sent_twice() {
     let reports = AtomicUsize::new(0);
     proxy.rule(move |request| {
         let is_first = request.path == "/v1/worker/report" && reports.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
-        if is_first { Fault::DoneButAnswered(503) } else { Fault::None }
+        if is_first { Fault::DoneWithStatus(503) } else { Fault::None }
     });
     let id = node.enqueued(json!({ "type": "t", "queue": "q" })).await;
     let address = format!("http://{}", proxy.address());

@@ -1,4 +1,4 @@
-//! Looking at a namespace without contending in it, and what an elector serves of itself.
+//! Reads of a namespace without contending in it, and the page that an elector serves of itself.
 
 use convoke_testkit::process::{Http, RedisServer, S3Server, SharedPostgres, Signal, eventually};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn read(text: &str) -> Value {
 }
 
 /// Asks while and after one leads.
-async fn is_looked_at(stage: &Stage) {
+async fn is_inspected(stage: &Stage) {
     let mut leader = stage.watch("a", &[]);
     let status = eventually("a leader", || async {
         let inspect = stage.inspect("status").await;
@@ -41,42 +41,42 @@ async fn is_looked_at(stage: &Stage) {
     assert_eq!(leader.wait().await.code(), Some(0));
     for view in ["status", "members", "metrics"] {
         let inspect = stage.inspect(view).await;
-        assert_eq!(inspect.code, Some(1), "it resigned and withdrew, and looking elects nobody: {inspect:?}");
+        assert_eq!(inspect.code, Some(1), "it resigned and withdrew, and inspecting elects nobody: {inspect:?}");
         assert_eq!(read(&inspect.stdout)["leader"], Value::Null, "{inspect:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_looked_at() {
+async fn a_file_is_inspected() {
     let stage = Stage::on_sqlite(TTL);
     let inspect = stage.inspect("status").await;
     assert_eq!(inspect.code, Some(1), "{inspect:?}");
     assert!(inspect.stderr.contains("does not exist"), "{inspect:?}");
-    assert!(!stage.path("leases.db").exists(), "looking creates no file");
-    is_looked_at(&stage).await;
+    assert!(!stage.path("leases.db").exists(), "inspecting creates no file");
+    is_inspected(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_is_looked_at() {
+async fn redis_is_inspected() {
     let redis = RedisServer::start().await;
     let stage = Stage::at(redis.url(), TTL);
     assert_eq!(stage.inspect("status").await.code, Some(1), "nobody leads at first");
-    is_looked_at(&stage).await;
+    is_inspected(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_is_looked_at() {
+async fn postgres_is_inspected() {
     let stage = Stage::at(SharedPostgres::get().create_database(), TTL);
     assert_eq!(stage.inspect("status").await.code, Some(1), "nobody leads at first");
-    is_looked_at(&stage).await;
+    is_inspected(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_is_looked_at() {
+async fn s3_is_inspected() {
     let s3 = S3Server::start().await;
     let stage = Stage::at(s3.url("looked-at"), TTL).with(s3.variables());
     assert_eq!(stage.inspect("status").await.code, Some(1), "nobody leads at first");
-    is_looked_at(&stage).await;
+    is_inspected(&stage).await;
 }
 
 #[tokio::test]

@@ -328,7 +328,7 @@ fn cluster_events() -> Vec<String> {
     use convoke_core::election::{self, Contention};
     use convoke_core::jobs::event::{ClusterEvent, Event, HandoffChange, NodeChange};
     use convoke_core::{Epoch, ExecutionId, JobId, NodeId};
-    const BEAT: std::time::Duration = std::time::Duration::from_secs(5);
+    const INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);
     let node = NodeId::new("n").expect("a name");
     let leader = ClusterEvent::LeaderChanged {
         namespace: "coordinator".into(),
@@ -347,7 +347,7 @@ fn cluster_events() -> Vec<String> {
         new_owner: None,
         tries: None,
     });
-    let contention = Contention { duration: BEAT * 3, expected: BEAT, ratio: 3.0, threshold: 2.0 };
+    let contention = Contention { duration: INTERVAL * 3, expected: INTERVAL, ratio: 3.0, threshold: 2.0 };
     let election = [
         election::ElectionEvent::WorkersUpdated { workers: vec!["n".into()] },
         election::ElectionEvent::ContentionDetected(contention),

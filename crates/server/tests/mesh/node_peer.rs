@@ -136,7 +136,7 @@ impl Stage {
 fn quick() -> MeshSettings {
     MeshSettings {
         heartbeat_interval: Duration::from_millis(100),
-        // Long beside the beats: on a busy machine those who live must not be taken for dead.
+        // Long beside the heartbeats: on a busy machine those who live must not be taken for dead.
         node_ttl: Duration::from_secs(2),
         leader_ttl: Duration::from_millis(900),
         leader_renew_interval: Duration::from_millis(200),
@@ -234,7 +234,7 @@ async fn heartbeats_keep_a_handler_of_30_seconds_under_a_timeout_of_1() {
     let there = ours.invoke_with_timeout(InstanceId(peer.id), Sleep { ms: 30_000 }, Duration::from_secs(1));
     let back = peer.order("invoke", json!({"to": 1, "type": "sleep", "data": {"ms": 30_000}, "timeoutMs": 1_000}));
     let (there, back) = tokio::join!(there, back);
-    assert_eq!(there.expect("the peer beats"), Slept { slept: 30_000 });
+    assert_eq!(there.expect("the peer sends heartbeats"), Slept { slept: 30_000 });
     assert_eq!(back["ok"], json!({"slept": 30_000}), "{back}");
 }
 
@@ -247,7 +247,7 @@ async fn mixed_timeouts_get_heartbeats_of_their_own() {
         |ms: u64| peer.order("invoke", json!({"to": 1, "type": "sleep", "data": {"ms": 3_000}, "timeoutMs": ms}));
     let responses = tokio::join!(there(500), there(1_500), there(20_000), back(500), back(1_500), back(20_000));
     for response in [responses.0, responses.1, responses.2] {
-        response.expect("the peer beats");
+        response.expect("the peer sends heartbeats");
     }
     for response in [responses.3, responses.4, responses.5] {
         assert_eq!(response["ok"]["slept"], 3_000, "{response}");
@@ -257,7 +257,7 @@ async fn mixed_timeouts_get_heartbeats_of_their_own() {
 #[tokio::test]
 async fn our_leader_removes_their_killed_instance() {
     let Some(stage) = Stage::set("our_leader_removes_their_killed_instance").await else { return };
-    let (reported, mut telling) = mpsc::unbounded_channel();
+    let (reported, mut receiver) = mpsc::unbounded_channel();
     let ours = stage.ours_with(quick()).await.on_node_gone(move |id| {
         let _ = reported.send(id);
         async {}
@@ -267,7 +267,7 @@ async fn our_leader_removes_their_killed_instance() {
     assert_eq!(peer.order("leader", json!({})).await["ok"], false, "they share one lock");
     let id = peer.id;
     peer.kill().await;
-    assert_eq!(telling.recv().await, Some(InstanceId(id)));
+    assert_eq!(receiver.recv().await, Some(InstanceId(id)));
     assert_eq!(ours.nodes().await.expect("nodes").len(), 1);
 }
 
@@ -303,7 +303,7 @@ async fn the_lock_passes_from_one_side_to_the_other() {
 #[tokio::test]
 async fn broadcasts_are_heard_on_both_sides() {
     let Some(stage) = Stage::set("broadcasts_are_heard_on_both_sides").await else { return };
-    let (received, mut hearing) = mpsc::unbounded_channel();
+    let (received, mut receiver) = mpsc::unbounded_channel();
     let (ours, peer) = stage.pair().await;
     let ours = ours.on_broadcast(move |from, clear: Clear| {
         let _ = received.send((from, clear));
@@ -311,12 +311,12 @@ async fn broadcasts_are_heard_on_both_sides() {
     });
     let clear = Clear { keys: vec!["a".into()] };
     assert_eq!(ours.broadcast(clear.clone()).await.expect("broadcast"), 1);
-    assert_eq!(hearing.recv().await, Some((InstanceId(1), clear.clone())), "our own is received here, once");
+    assert_eq!(receiver.recv().await, Some((InstanceId(1), clear.clone())), "our own is received here, once");
     let theirs = peer.event("broadcast").await;
     assert_eq!((&theirs["data"], &theirs["from"]), (&json!({"keys": ["a"]}), &json!(1)));
     peer.order("broadcast", json!({"type": "clear", "data": {"keys": ["b"]}})).await;
-    assert_eq!(hearing.recv().await, Some((InstanceId(2), Clear { keys: vec!["b".into()] })));
-    assert!(hearing.is_empty());
+    assert_eq!(receiver.recv().await, Some((InstanceId(2), Clear { keys: vec!["b".into()] })));
+    assert!(receiver.is_empty());
 }
 
 #[tokio::test]

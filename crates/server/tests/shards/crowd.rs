@@ -28,16 +28,16 @@ pub struct Received {
 pub struct Crowd {
     service: &'static str,
     shards: u32,
-    beat: Duration,
+    interval: Duration,
     address: String,
     connecting: Arc<Semaphore>,
     workers: Vec<(Arc<Mutex<Received>>, JoinHandle<()>)>,
 }
 
 impl Crowd {
-    pub fn new(address: &str, service: &'static str, shards: u32, beat: Duration) -> Crowd {
+    pub fn new(address: &str, service: &'static str, shards: u32, interval: Duration) -> Crowd {
         let connecting = Arc::new(Semaphore::new(CONNECTING_MAX));
-        Crowd { service, shards, beat, address: address.to_owned(), connecting, workers: Vec::new() }
+        Crowd { service, shards, interval, address: address.to_owned(), connecting, workers: Vec::new() }
     }
 
     pub fn join(&mut self, count: usize) {
@@ -46,9 +46,9 @@ impl Crowd {
             let received = Arc::new(Mutex::new(Received::default()));
             let (service, shards) = (self.service, self.shards);
             let who = format!(r#""serviceName":"{service}","workerId":"worker-{number:05}","maxShardCount":{shards}"#);
-            // Spread over the interval, as a fleet's beats are.
-            let first = self.beat.mul_f64((number % 97) as f64 / 97.0) + self.beat;
-            let work = work(self.address.clone(), who, first, self.beat, received.clone(), self.connecting.clone());
+            // Spread over the interval, as the heartbeats of a fleet are.
+            let first = self.interval.mul_f64((number % 97) as f64 / 97.0) + self.interval;
+            let work = work(self.address.clone(), who, first, self.interval, received.clone(), self.connecting.clone());
             self.workers.push((received, tokio::spawn(work)));
         }
     }
@@ -108,7 +108,7 @@ async fn work(
     address: String,
     who: String,
     first: Duration,
-    beat: Duration,
+    interval: Duration,
     received: Arc<Mutex<Received>>,
     connecting: Arc<Semaphore>,
 ) {
@@ -118,13 +118,13 @@ async fn work(
     };
     let register = format!(r#"{{"type":"register","data":{{{who}}}}}"#);
     dealer.send(register.as_bytes()).await.expect("it is connected");
-    let mut beats = interval_at(Instant::now() + first, beat);
-    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval_at(Instant::now() + first, interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut number = 0;
     loop {
         tokio::select! {
             message = dealer.receive() => on_frames(&message.expect("it stays connected"), &mut received.lock()),
-            _ = beats.tick() => {
+            _ = ticks.tick() => {
                 number += 1;
                 let shards = format!("{:?}", received.lock().shards.as_deref().unwrap_or_default());
                 let data = format!(r#"{who},"beat":{number},"assignedShards":{shards}"#);

@@ -19,15 +19,15 @@ async fn a_thousand_workers_on_node_register_share_evenly_and_are_answered() {
         ("SERVICE", "crowd".to_owned()),
         ("COUNT", WORKERS.to_string()),
         ("SHARDS", SHARDS.to_string()),
-        ("BEAT_MS", "1000".to_owned()),
+        ("HEARTBEAT_MS", "1000".to_owned()),
     ];
     let mut crowd = scripts.start("crowd.mjs", &env);
     // The messages of all of them together: every shard once, ten each, and each got a reply to its heartbeat.
-    let is_settled = |line: &str| {
+    let is_even = |line: &str| {
         let census: Value = serde_json::from_str(line).ok()?;
         let wanted = [
             ("assigned", WORKERS),
-            ("answered", WORKERS),
+            ("replied", WORKERS),
             ("shards", SHARDS),
             ("distinct", SHARDS),
             ("fewest", SHARDS / WORKERS),
@@ -35,7 +35,7 @@ async fn a_thousand_workers_on_node_register_share_evenly_and_are_answered() {
         ];
         wanted.iter().all(|(field, value)| census[field] == *value).then_some(())
     };
-    crowd.line("a census in which all is well", is_settled).await.expect("it runs until then");
+    crowd.line("a census in which all is well", is_even).await.expect("it runs until then");
     let even = async || {
         let owned = stage.owned("crowd").await;
         owned.len() as u64 == WORKERS && owned.iter().all(|(_, shards)| shards.len() as u64 == SHARDS / WORKERS)

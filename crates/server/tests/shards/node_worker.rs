@@ -15,7 +15,7 @@ pub fn start(scripts: &Javascript, stage: &Stage, worker: &str, read: &str) -> P
         ("SERVICE", SERVICE.to_owned()),
         ("WORKER", worker.to_owned()),
         ("SHARDS", "10".to_owned()),
-        ("BEAT_MS", "150".to_owned()),
+        ("HEARTBEAT_MS", "150".to_owned()),
         ("READ", read.to_owned()),
     ];
     scripts.start("worker.mjs", &env)

@@ -70,7 +70,7 @@ async fn another_coordinator_takes_over_with_higher_versions_and_no_shard_moves(
     let before = service(&first).await.expect("it is there");
     wait_for_value("that each got its shards", true, || async { workers.iter().all(|worker| has(worker) == 4) }).await;
     let received = || workers.iter().map(|worker| changes(worker).len()).collect::<Vec<_>>();
-    let told_before = received();
+    let received_before = received();
 
     first.kill().await;
     let after = eventually("that the second has received all three", || async {
@@ -83,7 +83,7 @@ async fn another_coordinator_takes_over_with_higher_versions_and_no_shard_moves(
         service["workers"].as_array().expect("workers").iter().map(|worker| worker["shards"].clone()).collect()
     };
     assert_eq!(owned(&after), owned(&before), "each has what it had");
-    assert_eq!(received(), told_before, "and did not notice");
+    assert_eq!(received(), received_before, "and did not notice");
     // A worker that joins while nothing may move gets shards once it may.
     let late = join(&second, &address, "d", &[]);
     wait_for_value("an even spread over four", vec![3, 3, 3, 3], || loads(&second)).await;

@@ -10,12 +10,12 @@ use jiff::Timestamp;
 #[macro_export]
 macro_rules! clock_conformance {
     ($make:expr, $advance:expr) => {
-        $crate::conformance_tests!($make, ($advance), (clock), [tells_the_present, moves_by_what_has_passed,]);
+        $crate::conformance_tests!($make, ($advance), (clock), [is_the_present, moves_by_what_has_passed,]);
     };
 }
 
 /// A moment before this was written is past for every wall clock.
-pub async fn tells_the_present<C: Clock + ?Sized>(clock: &C, _advance: impl AsyncFn(&C, Duration)) {
+pub async fn is_the_present<C: Clock + ?Sized>(clock: &C, _advance: impl AsyncFn(&C, Duration)) {
     let written = Timestamp::from_second(1_700_000_000).expect("in range");
     assert!(clock.now() > written, "{} is not the present", clock.now());
 }

@@ -394,7 +394,7 @@ pub async fn what_many_clients_see_has_an_order(clients: &[Arc<dyn Leases>], _ad
     }
 }
 
-/// Nobody resigns here: each term but the last has run out. Who holds one renews it, or waits for too long.
+/// Nobody resigns here: each term but the last has run out. The holder of one renews it, or waits for too long.
 pub async fn what_many_clients_see_of_terms_that_run_out_has_an_order(
     clients: &[Arc<dyn Leases>],
     advance: impl AsyncFn(Duration),

@@ -43,7 +43,7 @@ async fn is_notified(watch: &mut Box<dyn Resignations>, within: Duration) -> boo
     tokio::time::timeout(within, watch.next()).await.is_ok()
 }
 
-/// A watch whose connection is made: the first notice may say just that.
+/// A watch whose connection is made: the first notice may mean just that.
 async fn watch(leases: &dyn Leases, resigner: &dyn Leases) -> Box<dyn Resignations> {
     let mut watch = leases.watch_resignations("ns");
     elect_and_resign(resigner, "ns").await;

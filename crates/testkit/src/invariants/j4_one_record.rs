@@ -48,7 +48,7 @@ fn of(job: &SeenJob) -> Option<String> {
     }
 }
 
-/// Of the whole history: a job ends once, and what it ended with stays. One that is redriven begins again.
+/// Checks the whole history: a job ends once, and its outcome stays. A job that is redriven begins again.
 pub fn check_history(entries: &[Entry]) -> Vec<Broken> {
     let mut found = Vec::new();
     let mut ends: BTreeMap<&str, u32> = BTreeMap::new();

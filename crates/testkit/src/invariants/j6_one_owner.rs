@@ -27,7 +27,7 @@ pub fn check(entries: &[Entry]) -> Vec<Broken> {
     found
 }
 
-/// Of the present rows, once the cluster has healed: each run under way has an owner that lives. One that was dispatched
+/// Of the present rows, once the cluster has healed: each run under way has an owner that lives. A run that was dispatched
 /// only just now may have none yet.
 pub fn owners_live(rows: &BTreeMap<String, Row>, live: &BTreeSet<String>) -> Vec<Broken> {
     let cared_for = |row: &Row| match row.owned_by() {

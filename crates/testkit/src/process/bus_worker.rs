@@ -19,8 +19,8 @@ use tokio::task::AbortHandle;
 use super::waiting::eventually;
 
 const GROUP: &str = "workers";
-const BEAT_INTERVAL: Duration = Duration::from_millis(250);
-const LOOK_PAUSE: Duration = Duration::from_millis(10);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
+const READ_PAUSE: Duration = Duration::from_millis(10);
 /// Limit of what is read and published at once.
 const BATCH: usize = 500;
 
@@ -65,9 +65,9 @@ impl BusWorker {
         });
         inner.join().await;
         inner.heartbeat().await;
-        let beats = tokio::spawn(inner.clone().beat_on());
+        let heartbeats = tokio::spawn(inner.clone().send_heartbeats());
         let takes = tokio::spawn(inner.clone().work());
-        BusWorker { inner, tasks: vec![beats.abort_handle(), takes.abort_handle()] }
+        BusWorker { inner, tasks: vec![heartbeats.abort_handle(), takes.abort_handle()] }
     }
 
     /// Returns its runs: execution to job.
@@ -127,22 +127,22 @@ impl Inner {
         let _: redis::RedisResult<()> = create.query_async(&mut self.redis.clone()).await;
     }
 
-    async fn beat_on(self: Arc<Self>) {
+    async fn send_heartbeats(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(BEAT_INTERVAL).await;
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
             self.heartbeat().await;
         }
     }
 
     async fn heartbeat(&self) {
         let held: Vec<String> = self.held.lock().keys().cloned().collect();
-        let beat = json!({
+        let heartbeat = json!({
             "v": 1, "workerId": self.id, "queues": [self.queue], "running": held.len(),
             "free": self.concurrency.saturating_sub(held.len()), "state": "active", "at": Timestamp::now().to_string(),
             "concurrency": self.concurrency, "executions": held,
         });
         let mut publish = redis::cmd("PUBLISH");
-        publish.arg(format!("{}.worker.heartbeat", self.prefix)).arg(beat.to_string());
+        publish.arg(format!("{}.worker.heartbeat", self.prefix)).arg(heartbeat.to_string());
         let _: redis::RedisResult<()> = publish.query_async(&mut self.redis.clone()).await;
     }
 
@@ -154,7 +154,7 @@ impl Inner {
                 // Slots were taken or became free: the leader need not wait for the next heartbeat.
                 self.heartbeat().await;
             } else {
-                tokio::time::sleep(LOOK_PAUSE).await;
+                tokio::time::sleep(READ_PAUSE).await;
             }
         }
     }

@@ -90,7 +90,7 @@ struct RowChange {
     after: Option<Value>,
 }
 
-/// What is known of a job: its own row and that of its run in flight.
+/// The known state of a job: its own row and that of its run in flight.
 #[derive(Debug, Clone, Default)]
 struct Known {
     job: Option<Value>,
@@ -120,7 +120,7 @@ fn put_together(row_changes: impl Iterator<Item = RowChange>) -> Vec<Entry> {
             (None, seq) => ids[&seq.expect("a row has its job's id or number")].clone(),
         };
         let job = known.entry(id.clone()).or_default();
-        // Not what was known, but what the row itself says it was: a difference is a breach, and must be seen. Only a run
+        // Not the known state, but the row's own former state: a difference is a breach, and must be seen. Only a run
         // that had no row of its own yet is as it was dispatched.
         let before_now = match what.as_str() {
             FLIGHTS => job.row(),

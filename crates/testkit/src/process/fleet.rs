@@ -2,7 +2,7 @@
 //! connect to any of them.
 //!
 //! Every node reaches each engine by a [`Proxy`] of its own, so that it can be parted from one of them alone, and writes under
-//! its own name, so that a [`Chronicler`] can tell which node wrote what. Timings are short: what takes half a minute in production
+//! its own name, so that a [`Chronicler`] knows which node wrote what. Timings are short: what takes half a minute in production
 //! takes two seconds here. The engines are the fleet's own, since faults are theirs as well. Whatever the fleet started goes with
 //! it.
 
@@ -127,7 +127,7 @@ impl Grounds {
 
 /// The queues of the bus in PostgreSQL that begin with a prefix.
 async fn bus_queues(url: &str, prefix: &str) -> Vec<String> {
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("PostgreSQL answers");
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("PostgreSQL responds");
     tokio::spawn(connection);
     let queues = "select queue from convoke_bus_entries where starts_with(queue, $1) \
                   union select queue from convoke_bus_groups where starts_with(queue, $1)";

@@ -30,12 +30,12 @@ pub enum Handling {
     /// Runs until it is cancelled or the worker dies.
     Hold,
     /// Reports all of these, then continues.
-    Report(Vec<RunNote>, Box<Handling>),
+    Report(Vec<RunEvent>, Box<Handling>),
 }
 
 /// An event that a run reports before it ends.
 #[derive(Debug, Clone)]
-pub enum RunNote {
+pub enum RunEvent {
     Log(String),
     Progress(u8),
 }
@@ -61,7 +61,7 @@ impl Plan {
 
 /// How long a poll waits. Short, so that a worker notices soon when its server was restarted.
 const POLL_WAIT: &str = "500ms";
-const BEAT_INTERVAL: Duration = Duration::from_millis(150);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(150);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// If there is another node, one that has not responded for so long is considered dead: it may be paused, and a
 /// paused process refuses no connection.
@@ -96,8 +96,8 @@ impl GatewayWorker {
         let inner = Arc::new(Inner { plan, homes, home: AtomicUsize::new(0), observations, running: Mutex::default() });
         inner.register().await;
         let polls = tokio::spawn(inner.clone().poll());
-        let beats = tokio::spawn(inner.clone().heartbeat());
-        GatewayWorker { inner, tasks: vec![polls.abort_handle(), beats.abort_handle()] }
+        let heartbeats = tokio::spawn(inner.clone().heartbeat());
+        GatewayWorker { inner, tasks: vec![polls.abort_handle(), heartbeats.abort_handle()] }
     }
 
     /// Returns its current runs: execution to job.
@@ -191,12 +191,12 @@ impl Inner {
         // A report may be repeated: its lines are numbered, so that each is recorded once.
         let mut seq = 0;
         while let Handling::Report(all, then) = handling {
-            events.extend(all.iter().map(|note| match note {
-                RunNote::Log(message) => {
+            events.extend(all.iter().map(|reported| match reported {
+                RunEvent::Log(message) => {
                     seq += 1;
                     event(&run, json!({ "kind": "log", "level": "info", "message": message, "seq": seq }))
                 }
-                RunNote::Progress(percent) => event(&run, json!({ "kind": "progress", "percent": percent })),
+                RunEvent::Progress(percent) => event(&run, json!({ "kind": "progress", "percent": percent })),
             }));
             handling = *then;
         }
@@ -282,7 +282,7 @@ impl Inner {
 
     async fn heartbeat(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(BEAT_INTERVAL).await;
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
             let running: Vec<String> = self.running.lock().keys().cloned().collect();
             let response =
                 self.ask("/v1/worker/heartbeat", json!({ "workerId": self.plan.id, "running": running })).await;

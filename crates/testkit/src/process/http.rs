@@ -85,7 +85,7 @@ impl Http {
             let mut stream = self.open().await?;
             // A server may refuse a large body before it has read it all and close: its response arrives nevertheless.
             let written = stream.write_all(request).await;
-            match read_answer(&mut stream).await {
+            match read_response(&mut stream).await {
                 Ok(response) => Ok(response),
                 Err(error) => Err(written.err().unwrap_or(error)),
             }
@@ -173,7 +173,7 @@ impl HttpResponse {
     }
 }
 
-async fn read_answer(stream: &mut TcpStream) -> Result<HttpResponse> {
+async fn read_response(stream: &mut TcpStream) -> Result<HttpResponse> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(end) = find(&bytes, b"\r\n\r\n") {

@@ -35,7 +35,7 @@ pub enum Fault {
     /// The proxy responds with this status; the server does not receive it.
     Refused(u16),
     /// The server executes it, and the proxy responds with this status.
-    DoneButAnswered(u16),
+    DoneWithStatus(u16),
     /// The server executes it, and no response is sent.
     DoneButSilent,
     /// The server executes it, and its response is delayed.
@@ -135,7 +135,7 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
     match fault {
         Fault::None => client.write_all(&forward(shared.target, &bytes).await?).await,
         Fault::Refused(status) => client.write_all(&fault_response(status)).await,
-        Fault::DoneButAnswered(status) => {
+        Fault::DoneWithStatus(status) => {
             forward(shared.target, &bytes).await?;
             client.write_all(&fault_response(status)).await
         }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((send().await.text().as_str(), *done.lock()), ("1", 1));
         proxy.rule(|_| Fault::Refused(503));
         assert_eq!((send().await.status, *done.lock()), (503, 1));
-        proxy.rule(|_| Fault::DoneButAnswered(409));
+        proxy.rule(|_| Fault::DoneWithStatus(409));
         assert_eq!((send().await.status, *done.lock()), (409, 2));
         proxy.rule(|_| Fault::Slow(Duration::from_millis(1)));
         assert_eq!((send().await.text().as_str(), *done.lock()), ("3", 3));

@@ -54,7 +54,7 @@ impl LosingProxy {
     }
 
     /// Loses the response to the next request that contains this text.
-    pub fn lose_the_answer_to(&self, text: &str) {
+    pub fn lose_response_to(&self, text: &str) {
         self.trap.has_lost_one.store(false, Ordering::SeqCst);
         *self.trap.text.lock() = Some(text.to_owned());
     }

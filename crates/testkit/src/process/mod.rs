@@ -32,7 +32,7 @@ pub use bus_worker::BusWorker;
 pub use chronicler::Chronicler;
 pub use cli::{Cli, Output};
 pub use fleet::{Fleet, FleetBuilder, Footprint, Member};
-pub use gateway::{GatewayWorker, Handling, Plan, RunNote};
+pub use gateway::{GatewayWorker, Handling, Plan, RunEvent};
 pub use http::{Http, HttpResponse};
 pub use http_proxy::{Fault, HttpProxy, HttpRequest};
 pub use javascript::Javascript;

@@ -98,7 +98,7 @@ impl Program {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Sends a signal to the process itself. One that has ended is not an error: that is what some tests race with.
+    /// Sends a signal to the process itself. A process that has ended is not an error: that is what some tests race with.
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
             let _ = kill_process(self.pid, signal);

@@ -4,8 +4,8 @@
 //! other. A wire is in one of three states:
 //!
 //! - **open**: bytes go through, both ways.
-//! - **frozen**, both ways or one: connections stay, new ones are even made, nothing arrives. What was sent meanwhile is held
-//!   in the wire and arrives when it heals, as late as that is: so a test makes a write come too late.
+//! - **frozen**, both ways or one: connections stay, new ones are even made, nothing arrives. Bytes that were sent meanwhile are held
+//!   in the wire and arrive when it heals, as late as that is: so a test makes a write come too late.
 //! - **cut**: every connection is reset, with all that it held, and every new one is reset as soon as it is made. The port
 //!   stays ours, since another process may take it otherwise.
 //!
@@ -392,10 +392,10 @@ mod tests {
         proxy.freeze_one_way(Way::ToClient);
         write_text(&mut client, "request").await;
         assert_eq!(read_text(&mut server, 7).await.expect("the request"), "request");
-        write_text(&mut server, "answer").await;
+        write_text(&mut server, "result").await;
         assert!(silent(&mut client).await);
         proxy.heal();
-        assert_eq!(read_text(&mut client, 6).await.expect("the response"), "answer");
+        assert_eq!(read_text(&mut client, 6).await.expect("the response"), "result");
         proxy.freeze_one_way(Way::ToServer);
         write_text(&mut server, "push").await;
         assert_eq!(read_text(&mut client, 4).await.expect("the push"), "push");

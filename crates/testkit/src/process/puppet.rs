@@ -1,7 +1,7 @@
 //! A node without a process: a row in the registry that is kept fresh, and a client of the bus that the test directs.
 //!
 //! It takes part in handoffs as any node does: it takes offers from `job.handoff`, becomes the owner in the store by
-//! compare-and-set, and acknowledges to the node that offered. It can fail to do so, or stop to beat.
+//! compare-and-set, and acknowledges to the node that offered. It can fail to do so, or stop its heartbeats.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use tokio_postgres::{Client, NoTls};
 use super::waiting::eventually;
 
 const GROUP: &str = "coordinators";
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
+const READ_PAUSE: Duration = Duration::from_millis(20);
 
 /// Whether it takes an offer; it is asked for each.
 pub type OfferFilter = Arc<dyn Fn(&Value) -> bool + Send + Sync>;
@@ -35,12 +35,12 @@ struct Inner {
     prefix: String,
     id: String,
     takes: OfferFilter,
-    beats: AtomicBool,
+    is_alive: AtomicBool,
     offers: Mutex<Vec<Value>>,
 }
 
 impl Puppet {
-    /// In the registry, beating and listening, until it is dropped. The URLs are those of the engines themselves.
+    /// Starts a node that is in the registry, sends heartbeats and takes offers until it is dropped. The URLs are those of the engines themselves.
     pub async fn start(
         bus: &str,
         store: &str,
@@ -60,7 +60,7 @@ impl Puppet {
             prefix: prefix.into(),
             id: id.into(),
             takes: Arc::new(takes),
-            beats: AtomicBool::new(true),
+            is_alive: AtomicBool::new(true),
             offers: Mutex::default(),
         });
         inner.heartbeat().await;
@@ -73,13 +73,13 @@ impl Puppet {
         self.inner.offers.lock().clone()
     }
 
-    /// Beats no more, and takes nothing: dead, as far as anybody can see.
+    /// Sends no more heartbeats, and takes nothing: dead, as far as anybody can see.
     pub fn play_dead(&self) {
-        self.inner.beats.store(false, Ordering::SeqCst);
+        self.inner.is_alive.store(false, Ordering::SeqCst);
     }
 
     pub fn revive(&self) {
-        self.inner.beats.store(true, Ordering::SeqCst);
+        self.inner.is_alive.store(true, Ordering::SeqCst);
     }
 }
 
@@ -92,24 +92,24 @@ impl Drop for Puppet {
 impl Inner {
     async fn live(self: Arc<Self>) {
         loop {
-            if self.beats.load(Ordering::SeqCst) {
+            if self.is_alive.load(Ordering::SeqCst) {
                 self.heartbeat().await;
-                self.look().await;
+                self.take_offers().await;
             }
-            tokio::time::sleep(LOOK_PAUSE).await;
+            tokio::time::sleep(READ_PAUSE).await;
         }
     }
 
     async fn heartbeat(&self) {
-        let beat = "insert into convoke_nodes (id, role, state, job_count, started_at, last_heartbeat_at, version,
+        let statement = "insert into convoke_nodes (id, role, state, job_count, started_at, last_heartbeat_at, version,
                                                since)
                     values ($1, 1, 0, 0, $2, $2, 'puppet', $2)
                     on conflict (id) do update set last_heartbeat_at = excluded.last_heartbeat_at, state = 0";
         let now = Timestamp::now().as_microsecond();
-        self.store.execute(beat, &[&self.id, &now]).await.expect("the registry can be written");
+        self.store.execute(statement, &[&self.id, &now]).await.expect("the registry can be written");
     }
 
-    async fn look(&self) {
+    async fn take_offers(&self) {
         let queue = format!("{}.job.handoff", self.prefix);
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg(GROUP).arg(&self.id).arg("COUNT").arg(100).arg("STREAMS").arg(&queue).arg(">");

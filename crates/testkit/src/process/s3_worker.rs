@@ -72,7 +72,7 @@ pub struct S3WorkerSettings {
 pub struct S3Worker {
     view: watch::Receiver<Option<(String, u64)>>,
     id: String,
-    beating: AbortHandle,
+    heartbeats: AbortHandle,
 }
 
 /// How much longer than its time it takes others for alive.
@@ -84,15 +84,15 @@ impl S3Worker {
         let id = settings.worker_id.clone();
         let mut process = Process { start_time: 0, epoch: 0, bucket, settings };
         process.start_time = process.now_ms();
-        let beating = tokio::spawn(async move {
-            for beat in 0_u64.. {
+        let heartbeats = tokio::spawn(async move {
+            for number in 0_u64.. {
                 let leader = process.heartbeat().await;
                 process.epoch = leader.as_ref().map_or(process.epoch, |(_, epoch)| *epoch);
                 let _ = seen.send(leader);
-                tokio::time::sleep(process.settings.heartbeat + process.jitter(beat)).await;
+                tokio::time::sleep(process.settings.heartbeat + process.jitter(number)).await;
             }
         });
-        S3Worker { view, id, beating: beating.abort_handle() }
+        S3Worker { view, id, heartbeats: heartbeats.abort_handle() }
     }
 
     /// Returns the leader and the epoch, as it sees them.
@@ -108,7 +108,7 @@ impl S3Worker {
 
 impl Drop for S3Worker {
     fn drop(&mut self) {
-        self.beating.abort();
+        self.heartbeats.abort();
     }
 }
 
@@ -142,9 +142,9 @@ impl<B: Bucket> Process<B> {
     }
 
     /// As if at random, and the same in each run.
-    fn jitter(&self, beat: u64) -> Duration {
+    fn jitter(&self, number: u64) -> Duration {
         let seed: u64 = self.settings.worker_id.bytes().map(u64::from).sum();
-        let part = (beat.wrapping_add(seed)).wrapping_mul(2_654_435_761) % 1_000;
+        let part = (number.wrapping_add(seed)).wrapping_mul(2_654_435_761) % 1_000;
         self.settings.jitter * u32::try_from(part).unwrap_or(0) / 1_000
     }
 

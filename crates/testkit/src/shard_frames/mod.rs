@@ -23,7 +23,7 @@ pub use script::play;
 const LIMITS: Limits = Limits { services_max: 12, workers_max: 200, shards_max: 150_000 };
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The limit of the socket for one message; a longer reply would end a worker's connection.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// A coordinator, its clock, and the promises it is held to.
 pub struct Session {
@@ -88,7 +88,7 @@ impl Session {
 
     fn check(&mut self, output: &Output) {
         for (_, result) in &output.sends {
-            assert!(result.len() <= ANSWER_BYTES_MAX, "a message of {} bytes", result.len());
+            assert!(result.len() <= REPLY_BYTES_MAX, "a message of {} bytes", result.len());
             match wire::answer(std::slice::from_ref(result)) {
                 Some(CoordinatorMessage::Error(_)) => self.refused += 1,
                 Some(CoordinatorMessage::Assignment(_) | CoordinatorMessage::Revoke(_)) => {}

@@ -52,7 +52,7 @@ pub struct Begun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// With the number that the handler was given.
-    Answered(u64),
+    Replied(u64),
     /// With the handler's message.
     Failed(String),
     /// With the name of the error.

@@ -169,7 +169,7 @@ impl Peer {
         let response = self.mesh.invoke(to, Numbered { number, takes_ms, fails }).await;
         let is_refused = !matches!(response, Ok(_) | Err(MeshError::Handler { .. } | MeshError::RequestTimeout { .. }));
         let end = match response {
-            Ok(response) => End::Answered(response),
+            Ok(response) => End::Replied(response),
             Err(MeshError::Handler { message, .. }) => End::Failed(message),
             Err(error) => End::Otherwise(error.name().to_owned()),
         };

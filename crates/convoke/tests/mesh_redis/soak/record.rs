@@ -144,7 +144,7 @@ impl Record {
         }
         match call.end.as_ref()? {
             end if matches_report(number, &begun, end) => None,
-            end @ (End::Answered(_) | End::Failed(_)) => Some(format!("{begun:?} ended as {end:?}")),
+            end @ (End::Replied(_) | End::Failed(_)) => Some(format!("{begun:?} ended as {end:?}")),
             End::Otherwise(name) => {
                 let may_be = ["RequestTimeout", "NoNode", "Unavailable", "Busy", "Stopped"];
                 (!may_be.contains(&name.as_str())).then(|| format!("ended as {name}"))
@@ -161,7 +161,7 @@ impl Record {
             tally.begun += 1;
             match &call.end {
                 None => tally.let_go += 1,
-                Some(End::Answered(_)) => tally.answered += 1,
+                Some(End::Replied(_)) => tally.answered += 1,
                 Some(End::Failed(_)) => tally.failed += 1,
                 Some(End::Otherwise(name)) if name == "RequestTimeout" => tally.timed_out += 1,
                 Some(End::Otherwise(name)) => *tally.refused.entry(name.clone()).or_default() += 1,
@@ -194,7 +194,7 @@ impl Record {
 /// Its own reply, or its own failure if it was to fail.
 fn matches_report(number: u64, call: &Begun, end: &End) -> bool {
     match end {
-        End::Answered(response) => !call.fails && *response == number,
+        End::Replied(response) => !call.fails && *response == number,
         End::Failed(message) => call.fails && *message == number.to_string(),
         End::Otherwise(_) => false,
     }
@@ -203,7 +203,7 @@ fn matches_report(number: u64, call: &Begun, end: &End) -> bool {
 /// Returns what an error promises about the handler.
 fn account(end: &End) -> Account {
     match end {
-        End::Answered(_) | End::Failed(_) => Account::Ran,
+        End::Replied(_) | End::Failed(_) => Account::Ran,
         End::Otherwise(name) => match name.as_str() {
             "NoNode" | "Unavailable" | "Busy" | "NoHandler" => Account::NothingRan,
             _ => Account::Unsure,
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_record_that_breaks_a_promise_cannot_stand() {
         let ran = || (2, PeerMessage::Ran { number: CALL });
-        let answered = || (1, ended(End::Answered(CALL)));
+        let answered = || (1, ended(End::Replied(CALL)));
         let call = || (1, begun(2 * SECOND));
         // In whatever order the messages arrive.
         for clean in
@@ -262,7 +262,7 @@ mod tests {
             (vec![call(), (1, PeerMessage::Ran { number: CALL }), answered()], "ran elsewhere"),
             (vec![call(), answered()], "a reply, and nothing ran"),
             (vec![call(), ran(), (1, otherwise("Unavailable"))], "ran, and its error denies it"),
-            (vec![call(), ran(), (1, ended(End::Answered(7)))], "another call's reply"),
+            (vec![call(), ran(), (1, ended(End::Replied(7)))], "another call's reply"),
             (vec![call(), ran(), (1, ended(End::Failed(CALL.to_string())))], "failed, and was not to"),
             (vec![call(), ran(), (1, otherwise("BadReply"))], "an error that nothing here explains"),
         ] {

@@ -1,7 +1,7 @@
 // An instance of a mesh as the existing system has it: its keys, its messages, its timings, its errors.
 //
 // Written from the description of the protocol, to be called by and to call the Rust one. It does no more than that system
-// does: where ours adds something (an epoch, a trace, busy instances), this one has never heard of it.
+// does: where ours adds something (an epoch, a trace, busy instances), this one does not know it.
 
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -69,11 +69,11 @@ export class Mesh {
 
     async start() {
         this.instanceId = await this.redis.incr(`${this.base}:next_id`);
-        this.subscriber.on('message', (channel, text) => this.#hear(channel, text));
+        this.subscriber.on('message', (channel, text) => this.#onMessage(channel, text));
         await this.subscriber.subscribe(this.#channel(this.instanceId), `${this.base}:broadcast`);
         await this.redis.hset(`${this.base}:nodes`, String(this.instanceId), hostname());
-        await this.#beat();
-        this.#timers.push(setInterval(() => this.#beat().catch(console.error), this.heartbeatIntervalMs));
+        await this.#heartbeat();
+        this.#timers.push(setInterval(() => this.#heartbeat().catch(console.error), this.heartbeatIntervalMs));
         this.#stand();
     }
 
@@ -127,7 +127,7 @@ export class Mesh {
         return `${this.base}:node:${id}`;
     }
 
-    #hear(_channel, text) {
+    #onMessage(_channel, text) {
         let message;
         try {
             message = JSON.parse(text);
@@ -140,7 +140,7 @@ export class Mesh {
                 this.#broadcastHandlers.get(message.type)?.(message.data, message.senderInstanceId);
             }
         } else if (message.reply) {
-            this.#settle(message);
+            this.#complete(message);
         } else if (message.heartbeat) {
             const call = this.#pending.get(message.requestId);
             if (!call) return;
@@ -151,7 +151,7 @@ export class Mesh {
         }
     }
 
-    #settle({ requestId, data, error }) {
+    #complete({ requestId, data, error }) {
         const call = this.#pending.get(requestId);
         if (!call) return;
         this.#pending.delete(requestId);
@@ -166,17 +166,17 @@ export class Mesh {
         const handler = this.#handlers.get(type);
         if (!handler) return send({ requestId, reply: true, error: `MESH_NO_HANDLER:${type}` });
         const interval = (timeoutMs ?? this.requestTimeoutMs) * 0.75;
-        const beating = setInterval(() => send({ requestId, heartbeat: true }), interval);
+        const heartbeats = setInterval(() => send({ requestId, heartbeat: true }), interval);
         try {
             return send({ requestId, reply: true, data: await handler(data) });
         } catch (error) {
             return send({ requestId, reply: true, error: error.message });
         } finally {
-            clearInterval(beating);
+            clearInterval(heartbeats);
         }
     }
 
-    async #beat() {
+    async #heartbeat() {
         await this.redis.eval(HEARTBEAT, 1, `${this.base}:heartbeats`, String(this.instanceId));
         if (!this.#isLeader) return;
         const keys = [`${this.base}:heartbeats`, `${this.base}:nodes`];

@@ -1,4 +1,4 @@
-// Runs one instance and does as it is told, a line of JSON at a time; answers and events are lines of JSON too.
+// Runs one instance and executes commands, a line of JSON each; replies and events are lines of JSON too.
 //
 //   node peer.mjs '{"key":"k","port":6379,…}'
 //   {"id":1,"op":"invoke","to":2,"type":"echo","data":{},"timeoutMs":1000}  →  {"id":1,"ok":{}} or {"id":1,"error":…,"name":…}
@@ -9,7 +9,7 @@ import { Mesh } from './mesh.mjs';
 
 const { key, port, ...options } = JSON.parse(process.argv[2]);
 const mesh = new Mesh(key, { ...options, redis: { port, host: '127.0.0.1' } });
-const say = message => process.stdout.write(`${JSON.stringify(message)}\n`);
+const print = message => process.stdout.write(`${JSON.stringify(message)}\n`);
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
 
 mesh.registerHandler('echo', data => data);
@@ -21,20 +21,20 @@ mesh.registerHandler('sleep', async ({ ms }) => {
 mesh.registerHandler('fail', ({ message }) => {
     throw new Error(message);
 });
-mesh.registerBroadcastHandler('clear', (data, from) => say({ event: 'broadcast', data, from }));
-mesh.setNodeCleanedUpCallback(instanceId => say({ event: 'cleaned', instanceId }));
+mesh.registerBroadcastHandler('clear', (data, from) => print({ event: 'broadcast', data, from }));
+mesh.setNodeCleanedUpCallback(instanceId => print({ event: 'cleaned', instanceId }));
 
 const operations = {
     invoke: ({ to, type, data, timeoutMs }) => mesh.invoke(to, type, data, timeoutMs),
-    // Many calls of `echo`, so many at once; answers how many came back as something else.
+    // Many calls of `echo`, so many at once; returns how many came back as something else.
     many: async ({ to, count, width, from }) => {
         let next = 0;
         let mismatches = 0;
         const lane = async () => {
             while (next < count) {
                 const data = { n: next++, from, text: `ü"\\${next}` };
-                const answer = await mesh.invoke(to, 'echo', data);
-                if (!isDeepStrictEqual(answer, data)) mismatches++;
+                const reply = await mesh.invoke(to, 'echo', data);
+                if (!isDeepStrictEqual(reply, data)) mismatches++;
             }
         };
         await Promise.all(Array.from({ length: width }, lane));
@@ -54,12 +54,12 @@ createInterface({ input: process.stdin })
         const { id, op, ...rest } = JSON.parse(line);
         try {
             const ok = (await operations[op](rest)) ?? null;
-            say({ id, ok });
+            print({ id, ok });
         } catch (error) {
-            say({ id, error: error.message, name: error.constructor.name });
+            print({ id, error: error.message, name: error.constructor.name });
         }
     })
     .on('close', () => process.exit(0));
 
 await mesh.start();
-say({ event: 'started', instanceId: mesh.instanceId });
+print({ event: 'started', instanceId: mesh.instanceId });

@@ -1,38 +1,38 @@
 // A worker that keeps to the coordinator's documented protocol and nothing more: one JSON frame on a DEALER. It registers, takes
-// its shards from the first assignment and beats, reporting what it was given then.
+// its shards from the first assignment and sends heartbeats that report them.
 //
-// It tells what it sees as lines of JSON. With READ=all it goes on reading, and takes each assignment as it comes.
+// It prints what it receives as lines of JSON. With READ=all it goes on reading, and takes each assignment as it comes.
 import { Dealer } from "zeromq";
 
 const { COORDINATOR, SERVICE = "service", WORKER = "worker", READ = "first" } = process.env;
 const maxShardCount = Number(process.env.SHARDS ?? 10);
-const beatMs = Number(process.env.BEAT_MS ?? 1000);
+const intervalMs = Number(process.env.HEARTBEAT_MS ?? 1000);
 
-const tell = (line) => console.log(JSON.stringify(line));
+const print = (line) => console.log(JSON.stringify(line));
 const socket = new Dealer({ linger: 500 });
 socket.connect(COORDINATOR);
 
 const identity = { serviceName: SERVICE, workerId: WORKER, maxShardCount };
 let assignedShards = [];
-let beats = 0;
+let heartbeats = 0;
 
 const send = (type, data) => socket.send(JSON.stringify({ type, data }));
 
 function take({ type, data }) {
-  tell({ event: type, ...data });
+  print({ event: type, ...data });
   if (type === "assignment") assignedShards = data.assignedShards;
   return type === "assignment";
 }
 
-async function beat() {
+async function heartbeat() {
   await send("heartbeat", { ...identity, assignedShards });
-  beats += 1;
-  tell({ event: "beat", beats });
+  heartbeats += 1;
+  print({ event: "heartbeat", heartbeats });
 }
 
 process.on("SIGTERM", () => {
   socket.close();
-  tell({ event: "closed" });
+  print({ event: "closed" });
   process.exit(0);
 });
 
@@ -41,7 +41,7 @@ for (;;) {
   const [frame] = await socket.receive();
   if (take(JSON.parse(frame.toString()))) break;
 }
-setInterval(() => beat().catch((error) => tell({ event: "failed", message: String(error) })), beatMs);
+setInterval(() => heartbeat().catch((error) => print({ event: "failed", message: String(error) })), intervalMs);
 while (READ === "all") {
   const [frame] = await socket.receive();
   take(JSON.parse(frame.toString()));

@@ -98,7 +98,7 @@ pub async fn a_former_leader_cannot_tick(store: &dyn Store) {
 
 pub async fn a_former_leader_cannot_remove_workers(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    store.record_worker_heartbeats(&[worker_record("w")]).await.expect("beat");
+    store.record_worker_heartbeats(&[worker_record("w")]).await.expect("a heartbeat");
     let fence = stage.depose().await;
     assert_fenced(store.remove_workers(Some(stage.fence), &[worker("w")]).await);
     assert_eq!(store.workers().await.expect("workers"), [worker_record("w")]);
@@ -108,7 +108,7 @@ pub async fn a_former_leader_cannot_remove_workers(store: &dyn Store) {
 
 pub async fn a_former_leader_cannot_retire_or_forget_a_node(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    store.record_node_heartbeat(node_record("n")).await.expect("beat");
+    store.record_node_heartbeat(node_record("n")).await.expect("a heartbeat");
     let fence = stage.depose().await;
     assert_fenced(store.retire_node(Some(stage.fence), &node("n"), NodeState::Dead, at(9)).await);
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("n")]);

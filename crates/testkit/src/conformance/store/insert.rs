@@ -35,7 +35,7 @@ pub async fn a_stored_job_is_read_back_as_it_was_given(store: &dyn Store) {
     assert_eq!(stage.job(job_id(2)).await.status, Status::Pending);
 }
 
-pub async fn insert_answers_in_order(store: &dyn Store) {
+pub async fn insert_returns_in_order(store: &dyn Store) {
     let results = store.insert((1..=100).rev().map(job).collect()).await.expect("insert");
     let expected: Vec<_> = (1..=100).rev().map(|n| Enqueued { id: job_id(n), created: true }).collect();
     assert_eq!(results, expected);

@@ -46,7 +46,7 @@ pub fn roster_change(add: &[(&str, &str)], remove: &[(&str, &str)]) -> RosterCha
 
 pub async fn workers_are_kept_by_id(store: &dyn Store) {
     assert!(store.workers().await.expect("workers").is_empty());
-    store.record_worker_heartbeats(&[worker_record("b"), worker_record("a")]).await.expect("beat");
+    store.record_worker_heartbeats(&[worker_record("b"), worker_record("a")]).await.expect("a heartbeat");
     assert_eq!(store.workers().await.expect("workers"), [worker_record("a"), worker_record("b")]);
     let later = WorkerRecord {
         running: 0,
@@ -56,7 +56,7 @@ pub async fn workers_are_kept_by_id(store: &dyn Store) {
         queues: vec![],
         ..worker_record("b")
     };
-    store.record_worker_heartbeats(std::slice::from_ref(&later)).await.expect("beat");
+    store.record_worker_heartbeats(std::slice::from_ref(&later)).await.expect("a heartbeat");
     assert_eq!(store.worker(&worker("b")).await.expect("worker"), Some(later.clone()));
     assert_eq!(store.worker(&worker("c")).await.expect("worker"), None);
     store.remove_workers(None, &[worker("a"), worker("c")]).await.expect("remove");
@@ -65,8 +65,8 @@ pub async fn workers_are_kept_by_id(store: &dyn Store) {
 
 pub async fn nodes_are_kept_by_id(store: &dyn Store) {
     assert!(store.nodes().await.expect("nodes").is_empty());
-    store.record_node_heartbeat(node_record("b")).await.expect("beat");
-    store.record_node_heartbeat(node_record("a")).await.expect("beat");
+    store.record_node_heartbeat(node_record("b")).await.expect("a heartbeat");
+    store.record_node_heartbeat(node_record("a")).await.expect("a heartbeat");
     let later = NodeRecord {
         role: NodeRole::Follower,
         state: NodeState::Draining,
@@ -75,7 +75,7 @@ pub async fn nodes_are_kept_by_id(store: &dyn Store) {
         last_heartbeat_at: at(7),
         ..node_record("b")
     };
-    store.record_node_heartbeat(later.clone()).await.expect("beat");
+    store.record_node_heartbeat(later.clone()).await.expect("a heartbeat");
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("a"), later.clone()]);
     store.retire_node(None, &node("c"), NodeState::Left, at(8)).await.expect("not an error");
     assert_eq!(store.nodes().await.expect("nodes"), [node_record("a"), later]);
@@ -84,7 +84,7 @@ pub async fn nodes_are_kept_by_id(store: &dyn Store) {
 pub async fn a_node_that_is_gone_is_listed_until_it_is_forgotten_or_comes_back(store: &dyn Store) {
     let fence = Stage::new(store).await.fence;
     for name in ["a", "b", "c", "d"] {
-        store.record_node_heartbeat(node_record(name)).await.expect("beat");
+        store.record_node_heartbeat(node_record(name)).await.expect("a heartbeat");
     }
     store.retire_node(None, &node("a"), NodeState::Left, at(7)).await.expect("retire");
     store.retire_node(Some(fence), &node("b"), NodeState::Dead, at(8)).await.expect("retire");

@@ -50,7 +50,7 @@ macro_rules! store_conformance {
             (store::insert),
             [
                 a_stored_job_is_read_back_as_it_was_given,
-                insert_answers_in_order,
+                insert_returns_in_order,
                 nothing_is_a_batch_too,
                 get_answers_in_order_and_for_unknown_ids,
                 an_id_that_is_known_makes_no_second_job,

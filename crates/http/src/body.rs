@@ -43,7 +43,7 @@ pub async fn read(request: Request, bytes_max: usize) -> ApiResult<Bytes> {
     let (parts, body) = request.into_parts();
     let share = parts.extensions.get::<Share>().cloned().unwrap_or_default();
     match tokio::time::timeout(BODY_TIMEOUT, collect(&parts.headers, body, bytes_max, &share)).await {
-        Ok(answer) => answer,
+        Ok(result) => result,
         Err(_) => {
             let message = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
             Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_argument", message).on("body"))
@@ -143,7 +143,7 @@ fn locate<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErr
 /// Returns a response in JSON; `bytes_expected` is the initial size of its buffer.
 pub fn json(status: StatusCode, value: &impl Serialize, bytes_expected: usize) -> Response {
     let mut text = Vec::with_capacity(bytes_expected);
-    serde_json::to_writer(&mut text, value).expect("answers have string keys and no foreign Serialize");
+    serde_json::to_writer(&mut text, value).expect("responses have string keys and no foreign Serialize");
     let mut response = Response::new(axum::body::Body::from(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

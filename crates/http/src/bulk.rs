@@ -26,7 +26,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(bulk))
 }
 
-/// What to do with the jobs.
+/// The act on the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = BulkAction)]
 #[serde(rename_all = "camelCase")]

@@ -226,7 +226,7 @@ struct Believes {
     epoch: Epoch,
     /// When it last read or renewed the lease, by its clock.
     lease_read_at: Option<Timestamp>,
-    /// When it said so, by its clock.
+    /// When it reported this, by its clock.
     as_of: Timestamp,
 }
 

@@ -185,7 +185,7 @@ struct Selection {
     queue: Option<QueueName>,
     #[serde(default, rename = "type")]
     job_type: Option<JobType>,
-    /// Those whose error is of this group, as `GET /v1/dead-letters/groups` shows it.
+    /// Jobs whose error is of this group, as `GET /v1/dead-letters/groups` shows it.
     #[serde(default)]
     error: Option<String>,
     #[serde(default)]

@@ -40,8 +40,8 @@ use super::openapi as doc;
 pub const STREAMS_MAX: usize = 1_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How often a job's log is read: soon after new lines, less often the longer there were none.
-const LOOK_MIN: Duration = Duration::from_millis(100);
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// The shortest and the longest time between two digests.
 const DIGEST_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 /// Lines that wait for a slow reader beside their page, which is bounded in bytes.
@@ -77,9 +77,9 @@ async fn events(State(state): State<AppState>, mut params: Params) -> ApiResult 
     if let Some(every) = every {
         let (lines, following) = mpsc::channel(LINES_BUFFERED);
         tokio::spawn(Digests { board, every, sent_at: None }.run(lines));
-        return Ok(answer(ReceiverStream::new(following)));
+        return Ok(stream_response(ReceiverStream::new(following)));
     }
-    Ok(answer(stream::unfold(board, |mut board| async {
+    Ok(stream_response(stream::unfold(board, |mut board| async {
         let sent = board.next().await?;
         Some((Ok::<_, Infallible>(sent), board))
     })))
@@ -132,7 +132,7 @@ struct Lagged {
     missed: u64,
 }
 
-/// What a reader receives next.
+/// The next item of a reader.
 enum Noticed {
     Event(Arc<Event>),
     Missed(u64),
@@ -244,7 +244,7 @@ async fn logs(
         let _permit = permit;
         Follower { state, caller, id, after, lines }.run().await;
     });
-    Ok(answer(ReceiverStream::new(following)))
+    Ok(stream_response(ReceiverStream::new(following)))
 }
 
 fn last_event_id(headers: &HeaderMap) -> ApiResult<Option<u64>> {
@@ -279,12 +279,12 @@ impl Follower {
         let closing = self.state.closing.clone();
         let lines = self.lines.clone();
         let mut ended = Box::pin(wait(&coordinator, self.id));
-        let mut pause = LOOK_MIN;
+        let mut pause = CHECK_INTERVAL_MIN;
         loop {
             match self.send_new().await {
                 Err(Gone) => return,
-                Ok(0) => pause = (pause * 2).min(LOOK_MAX),
-                Ok(_) => pause = LOOK_MIN,
+                Ok(0) => pause = (pause * 2).min(CHECK_INTERVAL_MAX),
+                Ok(_) => pause = CHECK_INTERVAL_MIN,
             }
             tokio::select! {
                 job = &mut ended => {
@@ -338,7 +338,7 @@ async fn wait(coordinator: &convoke_runtime::jobs::Coordinator, id: JobId) -> Op
             Ok(job) if !job.status.is_live() => return Some(job),
             Err(Error::NotFound { .. }) => return None,
             // Still live after the longest wait, or the store is unavailable.
-            Ok(_) | Err(_) => tokio::time::sleep(LOOK_MAX).await,
+            Ok(_) | Err(_) => tokio::time::sleep(CHECK_INTERVAL_MAX).await,
         }
     }
 }
@@ -355,6 +355,6 @@ fn sent(name: &str, data: &impl Serialize) -> Sent {
     Sent::default().event(name).data(text)
 }
 
-fn answer(events: impl Stream<Item = Result<Sent, Infallible>> + Send + 'static) -> Response {
+fn stream_response(events: impl Stream<Item = Result<Sent, Infallible>> + Send + 'static) -> Response {
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }

@@ -1,6 +1,6 @@
 //! The recent past: the time series of jobs, terms, refused writes, handoffs and rebalances.
 //!
-//! Every node keeps it in memory for the whole cluster. A response says which node responds and since when that node
+//! Every node keeps it in memory for the whole cluster. A response names the node that responds and since when that node
 //! knows what happened.
 
 use std::time::Duration;

@@ -54,7 +54,7 @@ pub fn routes() -> OpenApiRouter<AppState> {
 async fn enqueue(State(state): State<AppState>, caller: Caller, _: NoParams, request: Request) -> ApiResult {
     let spec: JobSpec = body::parse(request, JOB_BYTES_MAX).await?;
     let (job, created) = state.coordinator.enqueue(spec).await?;
-    Ok(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &caller.shown(job)))
+    Ok(job_response(if created { StatusCode::CREATED } else { StatusCode::OK }, &caller.shown(job)))
 }
 
 /// Jobs to enqueue together.
@@ -67,13 +67,14 @@ struct Batch {
 
 /// The jobs of a batch, in its order.
 #[derive(Serialize, ToSchema)]
-struct BatchAnswer {
+#[schema(as = BatchAnswer)]
+struct BatchResponse {
     jobs: Vec<Enqueued>,
 }
 
 /// Enqueue many jobs, all or none
 #[utoipa::path(post, path = "/v1/jobs/batch", tag = "jobs", request_body = Batch, responses(
-    (status = 201, description = "All of them are durable; in order", body = BatchAnswer),
+    (status = 201, description = "All of them are durable; in order", body = BatchResponse),
     doc::Refused,
 ))]
 async fn enqueue_batch(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
@@ -81,7 +82,7 @@ async fn enqueue_batch(State(state): State<AppState>, _: NoParams, request: Requ
     let specs = batch.jobs.within("jobs")?;
     let jobs = state.coordinator.enqueue_batch(specs).await?;
     let bytes_expected = 16 + jobs.len() * 64;
-    Ok(body::json(StatusCode::CREATED, &BatchAnswer { jobs }, bytes_expected))
+    Ok(body::json(StatusCode::CREATED, &BatchResponse { jobs }, bytes_expected))
 }
 
 /// A page of jobs.
@@ -178,8 +179,8 @@ async fn show(
             let job = state.coordinator.job_view(id).await?;
             // Payloads are copied only if they must be hidden.
             return Ok(match caller.payloads_hidden {
-                true => job_answer(StatusCode::OK, &caller.shown((*job).clone())),
-                false => job_answer(StatusCode::OK, &job),
+                true => job_response(StatusCode::OK, &caller.shown((*job).clone())),
+                false => job_response(StatusCode::OK, &job),
             });
         }
         Some(wait) => tokio::select! {
@@ -189,7 +190,7 @@ async fn show(
         },
     };
     share.reserve(job.payload_bytes()).await?;
-    Ok(job_answer(StatusCode::OK, &caller.shown(job)))
+    Ok(job_response(StatusCode::OK, &caller.shown(job)))
 }
 
 /// A page of the runs of a job.
@@ -286,7 +287,7 @@ async fn cancel(
     let Cancel { reason } = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
     check_reason(reason.as_deref())?;
     let job = state.coordinator.cancel(id, reason).await?;
-    Ok(job_answer(StatusCode::OK, &caller.shown(job)))
+    Ok(job_response(StatusCode::OK, &caller.shown(job)))
 }
 
 /// Rejects a reason that is longer than an error may be.
@@ -315,10 +316,10 @@ async fn retry(
 ) -> ApiResult {
     let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
     let job = state.coordinator.retry(id).await?;
-    Ok(job_answer(StatusCode::OK, &caller.shown(job)))
+    Ok(job_response(StatusCode::OK, &caller.shown(job)))
 }
 
-pub fn job_answer(status: StatusCode, job: &Job) -> Response {
+pub fn job_response(status: StatusCode, job: &Job) -> Response {
     let result_bytes = job.result.as_ref().map_or(0, |result| result.as_str().len());
     body::json(status, job, 1024 + job.definition.args.as_str().len() + result_bytes)
 }

@@ -147,7 +147,7 @@ impl Deref for AppState {
     }
 }
 
-/// Requests by the class of their status. The counters are looked up once: every request uses them.
+/// Requests by the class of their status. The counters are found once: every request uses them.
 struct Counts {
     classes: [Counter; 5],
     panics: Counter,
@@ -165,7 +165,7 @@ impl Counts {
         }
     }
 
-    fn answered(&self, status: StatusCode) {
+    fn count_response(&self, status: StatusCode) {
         if let Some(counter) = self.classes.get(usize::from(status.as_u16() / 100).wrapping_sub(1)) {
             counter.increment(1);
         }
@@ -212,7 +212,7 @@ impl ApiService {
     }
 
     /// Returns the response to a request.
-    pub async fn answer(&self, mut request: Request) -> Response {
+    pub async fn respond(&self, mut request: Request) -> Response {
         let prefix = mount::enter(&self.state.site, &mut request);
         let share = Share::of(&self.state.memory);
         request.extensions_mut().insert(share.clone());
@@ -225,7 +225,7 @@ impl ApiService {
             },
             Err(refused) => dashboard::page_of_refusal(&self.state, head, refused),
         };
-        self.state.counts.answered(response.status());
+        self.state.counts.count_response(response.status());
         share.finish(mount::within(&prefix, response))
     }
 
@@ -242,7 +242,7 @@ impl ApiService {
     async fn act(&self, mut act: audit::Pending, request: Request) -> Response {
         let service = self.clone();
         let task = tokio::spawn(async move {
-            act.look(&service.state).await;
+            act.read_target(&service.state).await;
             let mut response = service.route(request).await;
             act.record(&service.state, &mut response).await;
             response

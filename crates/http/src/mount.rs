@@ -35,11 +35,11 @@ pub fn router(state: AppState) -> Router {
     // A fallback, so that the application's own routes come first, also its `/`.
     Router::new().fallback_service(tower::service_fn(move |request: Request| {
         let api_service = api_service.clone();
-        async move { Ok::<Response, Infallible>(answer(&api_service, request).await) }
+        async move { Ok::<Response, Infallible>(respond(&api_service, request).await) }
     }))
 }
 
-async fn answer(api_service: &ApiService, mut request: Request) -> Response {
+async fn respond(api_service: &ApiService, mut request: Request) -> Response {
     let arrived = std::mem::take(request.extensions_mut());
     let prefix = arrived.get::<NestedPath>().map_or("", |path| path.as_str().trim_end_matches('/')).to_owned();
     // No other extension of the application: its path parameters would be mistaken for those of these routes.
@@ -47,7 +47,7 @@ async fn answer(api_service: &ApiService, mut request: Request) -> Response {
         request.extensions_mut().insert(Peer(address.ip()));
     }
     request.extensions_mut().insert(Prefix(prefix));
-    api_service.answer(request).await
+    api_service.respond(request).await
 }
 
 /// Removes the configured base path from the request's path, and returns the prefix of links and redirects. A proxy may

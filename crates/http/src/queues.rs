@@ -24,14 +24,14 @@ pub fn routes() -> OpenApiRouter<AppState> {
 /// All queues, by name.
 #[derive(Serialize, ToSchema)]
 struct Queues {
-    queues: Vec<QueueAnswer>,
+    queues: Vec<QueueResponse>,
 }
 
 /// A queue, its limits and how many jobs it has.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Queue)]
 #[serde(rename_all = "camelCase")]
-struct QueueAnswer {
+struct QueueResponse {
     name: QueueName,
     paused: bool,
     /// The rate limit that was set for this queue.
@@ -48,11 +48,11 @@ struct QueueAnswer {
     workers: u32,
 }
 
-impl QueueAnswer {
+impl QueueResponse {
     fn of(view: QueueView, now: Timestamp) -> Self {
         // Clocks of two nodes may differ by a little: an age is never negative.
         let age = |since| now.duration_since(since).try_into().unwrap_or_default();
-        QueueAnswer {
+        QueueResponse {
             name: view.queue.name,
             paused: view.queue.paused,
             rate_limit: view.queue.rate_limit,
@@ -70,22 +70,22 @@ impl QueueAnswer {
 async fn list(State(state): State<AppState>, _: NoParams) -> ApiResult {
     let now = state.coordinator.clock().now();
     let views = state.coordinator.queue_views().await?;
-    let queues = views.into_iter().map(|view| QueueAnswer::of(view, now)).collect();
+    let queues = views.into_iter().map(|view| QueueResponse::of(view, now)).collect();
     Ok(body::ok(&Queues { queues }))
 }
 
 /// Show a queue
 #[utoipa::path(get, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), responses(
-    (status = 200, body = QueueAnswer),
+    (status = 200, body = QueueResponse),
     doc::Refused,
 ))]
 async fn show(State(state): State<AppState>, Segment(name): Segment<QueueName>, _: NoParams) -> ApiResult {
-    answer(&state, &name).await
+    respond(&state, &name).await
 }
 
-async fn answer(state: &AppState, name: &QueueName) -> ApiResult {
+async fn respond(state: &AppState, name: &QueueName) -> ApiResult {
     let view = state.coordinator.queue_view(name).await?;
-    Ok(body::ok(&QueueAnswer::of(view, state.coordinator.clock().now())))
+    Ok(body::ok(&QueueResponse::of(view, state.coordinator.clock().now())))
 }
 
 /// A change of a queue: a field that is absent stays as it is, `null` removes a limit.
@@ -113,7 +113,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Res
 ///
 /// An absent field stays as it is, `null` removes a limit. A queue that does not exist is created.
 #[utoipa::path(patch, path = "/v1/queues/{name}", tag = "queues", params(doc::QueuePath), request_body = Patch,
-    responses((status = 200, body = QueueAnswer), doc::Refused))]
+    responses((status = 200, body = QueueResponse), doc::Refused))]
 async fn configure(
     State(state): State<AppState>,
     Segment(name): Segment<QueueName>,
@@ -127,7 +127,7 @@ async fn configure(
     check_concurrency(patch.concurrency.flatten())?;
     let patch = QueuePatch { paused: patch.paused, rate_limit: patch.rate_limit, concurrency: patch.concurrency };
     state.coordinator.configure_queue(&name, patch).await?;
-    answer(&state, &name).await
+    respond(&state, &name).await
 }
 
 /// Rejects a bound that no queue can have.

@@ -18,7 +18,7 @@ use super::access::Caller;
 use super::audit::Noted;
 use super::body::{self, JOB_BYTES_MAX, NoParams, Nothing, Params, SMALL_BYTES_MAX, Segment};
 use super::error::ApiResult;
-use super::jobs::job_answer;
+use super::jobs::job_response;
 use super::memory::Share;
 use super::openapi as doc;
 
@@ -217,5 +217,5 @@ async fn trigger(
     let Nothing {} = body::parse_or_default(request, SMALL_BYTES_MAX).await?;
     let (job, created) = state.coordinator.trigger_schedule(&name).await?;
     let noted = Noted { after: Some(json!({ "jobId": job.id })), ..Noted::default() };
-    Ok(noted.on(job_answer(if created { StatusCode::CREATED } else { StatusCode::OK }, &caller.shown(job))))
+    Ok(noted.on(job_response(if created { StatusCode::CREATED } else { StatusCode::OK }, &caller.shown(job))))
 }

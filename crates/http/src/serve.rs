@@ -37,15 +37,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Serves until `shutdown` completes, then closes.
 pub async fn serve(listener: TcpListener, state: AppState, shutdown: impl Future<Output = ()>) {
     let (api_service, metrics) = (ApiService::new(state.clone()), state.metrics.clone());
-    let answer = move |request| {
+    let respond = move |request| {
         let api_service = api_service.clone();
-        async move { api_service.answer(request).await }
+        async move { api_service.respond(request).await }
     };
     let closing = async {
         shutdown.await;
         state.closing.cancel();
     };
-    serve_requests(listener, answer, metrics, closing).await;
+    serve_requests(listener, respond, metrics, closing).await;
 }
 
 /// Serves `/metrics` and the pages that `page` returns by their path, until `shutdown` completes.
@@ -57,23 +57,23 @@ pub async fn serve_pages(
     shutdown: impl Future<Output = ()>,
 ) {
     let shown = metrics.clone();
-    let answer = move |request: Request<Body>| {
-        let answer = match (access.check(&request), request.uri().path()) {
+    let respond = move |request: Request<Body>| {
+        let response = match (access.check(&request), request.uri().path()) {
             (Err(refused), _) => refused.into_response(),
             (Ok(()), "/metrics") => system::page(&shown),
             (Ok(()), path) => {
                 page(path).unwrap_or_else(|| ApiError::not_found(format!("{path} is not served here")).into_response())
             }
         };
-        std::future::ready(answer)
+        std::future::ready(response)
     };
-    serve_requests(listener, answer, metrics, shutdown).await;
+    serve_requests(listener, respond, metrics, shutdown).await;
 }
 
-/// Serves the responses that `answer` returns, until `shutdown` completes. `answer` checks access.
+/// Serves the responses that `respond` returns, until `shutdown` completes. `respond` checks access.
 pub async fn serve_requests<F, Fut>(
     listener: TcpListener,
-    answer: F,
+    respond: F,
     metrics: PrometheusHandle,
     shutdown: impl Future<Output = ()>,
 ) where
@@ -83,7 +83,7 @@ pub async fn serve_requests<F, Fut>(
     let _upkeep = AbortOnDropHandle::new(tokio::spawn(recorder::upkeep(metrics)));
     let graceful = GracefulShutdown::new();
     {
-        let accepting = accept(listener, answer, &graceful);
+        let accepting = accept(listener, respond, &graceful);
         tokio::select! {
             never = accepting => match never {},
             () = shutdown => {}
@@ -95,7 +95,7 @@ pub async fn serve_requests<F, Fut>(
     }
 }
 
-async fn accept<F, Fut>(listener: TcpListener, answer: F, graceful: &GracefulShutdown) -> Infallible
+async fn accept<F, Fut>(listener: TcpListener, respond: F, graceful: &GracefulShutdown) -> Infallible
 where
     F: Fn(Request<Body>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Response> + Send + 'static,
@@ -108,12 +108,12 @@ where
     loop {
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (stream, peer) = next(&listener).await;
-        let answer = answer.clone();
+        let respond = respond.clone();
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer);
-            let answered = answer(request);
-            async move { Ok::<_, Infallible>(answered.await) }
+            let response = respond(request);
+            async move { Ok::<_, Infallible>(response.await) }
         });
         let connection = graceful.watch(http.serve_connection(TokioIo::new(StallTimeout::new(stream)), service));
         tokio::spawn(async move {

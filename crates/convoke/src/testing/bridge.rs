@@ -214,7 +214,7 @@ type Calling = AbortOnDropHandle<convoke_core::Result<Response>>;
 fn call(shared: &Arc<Shared>, parts: Parts, body: Bytes) -> Calling {
     shared.call(|node| async move {
         let request = Request::from_parts(parts, Body::from(body));
-        Ok(collect(node.api.answer(request).await).await)
+        Ok(collect(node.api.respond(request).await).await)
     })
 }
 

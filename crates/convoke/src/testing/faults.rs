@@ -26,7 +26,7 @@ pub struct FaultState {
 #[derive(Default)]
 pub(super) struct Faults(Mutex<FaultState>);
 
-/// What happens to a report.
+/// The handling of a report.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum ReportFault {
     /// Nothing.

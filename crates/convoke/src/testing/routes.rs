@@ -20,7 +20,7 @@ use super::{PATIENCE, bridge};
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Returns the response to any request to a test server.
-pub(super) async fn answer(shared: Arc<Shared>, request: Request) -> Response {
+pub(super) async fn respond(shared: Arc<Shared>, request: Request) -> Response {
     let Some(name) = request.uri().path().strip_prefix("/v1/test/").map(str::to_owned) else {
         return bridge::pass_on(&shared, request).await;
     };

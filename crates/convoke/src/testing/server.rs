@@ -152,10 +152,10 @@ impl ServerBuilder {
         started.await.map_err(Error::other)??;
         if let Some(GuardedListener { listener, .. }) = guarded {
             let serving = shared.clone();
-            let answer = move |request| routes::answer(serving.clone(), request);
+            let respond = move |request| routes::respond(serving.clone(), request);
             let stopped = stop.clone();
             real_handle.spawn(async move {
-                convoke_http::serve_requests(listener, answer, recorder::shared(), stopped.cancelled_owned()).await;
+                convoke_http::serve_requests(listener, respond, recorder::shared(), stopped.cancelled_owned()).await;
             });
         }
         Ok(Server { shared, address, inline: Mutex::default(), _stop: guard })

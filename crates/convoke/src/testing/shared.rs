@@ -1,4 +1,4 @@
-//! What the parts of a test server share: the node of the moment, its ports, and the two runtimes.
+//! The state that the parts of a test server share: the node of the moment, its ports, and the two runtimes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -29,7 +29,7 @@ pub enum Identity {
 pub struct Caller {
     /// The name of the token, or `local`, or `anonymous`.
     pub name: Arc<str>,
-    /// What it may do.
+    /// Its permissions.
     pub role: Role,
     /// Whether arguments, results, errors and logs are hidden from it.
     pub payloads_hidden: bool,

@@ -94,7 +94,7 @@ impl Tokens {
         self.find_by(|token| token.hash.ct_eq(&presented))
     }
 
-    /// Returns the last token for which `is_same` holds. Looks at every token.
+    /// Returns the last token for which `is_same` holds. Compares every token.
     pub(crate) fn find_by(&self, is_same: impl Fn(&KnownToken) -> Choice) -> Option<&KnownToken> {
         let (mut found, mut index) = (Choice::from(0), 0u64);
         for (at, token) in self.0.iter().enumerate() {

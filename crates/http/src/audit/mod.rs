@@ -28,7 +28,7 @@ use crate::error::ApiError;
 /// The header by which the command line and the dashboard name themselves.
 const VIA_HEADER: &str = "x-convoke-via";
 
-/// What a handler adds to the entry of its act.
+/// The details that a handler adds to the entry of its act.
 #[derive(Debug, Clone, Default)]
 pub struct Noted {
     /// Instead of the action by the path.
@@ -44,7 +44,7 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Adds the note to a response.
+    /// Adds the details to a response.
     pub fn on(self, mut response: Response) -> Response {
         response.extensions_mut().insert(self);
         response
@@ -84,7 +84,7 @@ impl Pending {
     }
 
     /// Reads the target before the act.
-    pub async fn look(&mut self, state: &AppState) {
+    pub async fn read_target(&mut self, state: &AppState) {
         self.before = self.target.state(state, &self.action).await;
     }
 

@@ -28,7 +28,7 @@ struct Audit {
 
 /// Acts of operators, newest first
 ///
-/// Who changed what, when, by the API, the command line or a page: cancelled and retried jobs, changes of queues and
+/// Each entry has who changed what, when, by the API, the command line or a page: cancelled and retried jobs, changes of queues and
 /// schedules, drains, logins. Enqueues of clients are not acts of operators, those by the dashboard are. Entries have no
 /// arguments, results or logs. They are never changed, and are deleted after `retention.audit`.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit", params(doc::AuditParams), responses(

@@ -119,7 +119,7 @@ const NOTICES: [(&str, &str); 18] = [
     ("queue-deleted", "The queue is deleted."),
 ];
 
-/// What a request says about every page.
+/// The facts of a request that every page shows.
 #[derive(Debug, Clone)]
 pub struct Frame {
     pub viewer: Viewer,

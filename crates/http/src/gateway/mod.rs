@@ -84,9 +84,9 @@ async fn report(State(state): State<AppState>, _: NoParams, request: Request) ->
     doc::Refused,
 ))]
 async fn heartbeat(State(state): State<AppState>, _: NoParams, request: Request) -> ApiResult {
-    let beat: Heartbeat = body::parse(request, HEARTBEAT_BYTES_MAX).await?;
-    let beaten = WorkerLink::heartbeat(&state.coordinator, beat).await?;
-    Ok(body::ok(&beaten))
+    let heartbeat: Heartbeat = body::parse(request, HEARTBEAT_BYTES_MAX).await?;
+    let reply = WorkerLink::heartbeat(&state.coordinator, heartbeat).await?;
+    Ok(body::ok(&reply))
 }
 
 /// A worker that leaves.

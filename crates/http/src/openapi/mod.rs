@@ -38,7 +38,7 @@ pub use params::*;
     security((), ("token" = [])),
     modifiers(&Bearer),
     tags(
-        (name = "jobs", description = "Enqueue, look, wait, cancel, retry"),
+        (name = "jobs", description = "Enqueue, read, wait, cancel, retry"),
         (name = "schedules", description = "Rules that make jobs: cron expressions and intervals"),
         (name = "queues", description = "Counts and limits of queues"),
         (name = "dead letters", description = "Jobs whose attempts are used up"),

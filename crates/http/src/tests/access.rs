@@ -68,13 +68,13 @@ async fn each_role_may_send_exactly_its_requests() {
         }
         counted += 1;
         for name in ["", "read", "enqueue", "worker", "admin"] {
-            let answer = send(&world, name, &method, &path, Value::Null).await;
+            let response = send(&world, name, &method, &path, Value::Null).await;
             let is_allowed = needed.is_empty() || (!name.is_empty() && needed.split(' ').any(|role| role == name));
             let refused = if name.is_empty() { 401 } else { 403 };
             // A request without a body is rejected as such only after its sender was admitted.
-            let is_admitted = ![401, 403].contains(&answer.status.as_u16());
-            assert_eq!(is_admitted, is_allowed, "{name:?} {method} {path}: {} {}", answer.status, answer.body);
-            assert!(is_allowed || answer.status == refused, "{name:?} {method} {path}: {}", answer.status);
+            let is_admitted = ![401, 403].contains(&response.status.as_u16());
+            assert_eq!(is_admitted, is_allowed, "{name:?} {method} {path}: {} {}", response.status, response.body);
+            assert!(is_allowed || response.status == refused, "{name:?} {method} {path}: {}", response.status);
         }
     }
     assert!(counted > 30, "the operations are found: {counted}");
@@ -84,9 +84,9 @@ async fn each_role_may_send_exactly_its_requests() {
 async fn payloads(world: &World) -> Vec<String> {
     let args = json!({ "key": PAYLOAD });
     let call = async |name: &str, path: &str, body: Value| {
-        let answer = send(world, name, "POST", path, body).await;
-        assert!(answer.status.is_success(), "{path}: {}", answer.body);
-        answer.body
+        let response = send(world, name, "POST", path, body).await;
+        assert!(response.status.is_success(), "{path}: {}", response.body);
+        response.body
     };
     call("worker", "/v1/worker/register", json!({"workerId": "w", "queues": ["default"], "concurrency": 9})).await;
     let mut ids = Vec::new();
@@ -181,9 +181,9 @@ async fn a_token_with_hidden_payloads_sees_none_in_any_response() {
         ("PUT", "/v1/schedules/n".into(), json!({"type": "t", "every": "2h", "args": PAYLOAD})),
         ("POST", "/v1/jobs".into(), json!({"type": "t", "args": PAYLOAD})),
     ] {
-        let answer = send(&world, "blind", method, &path, body).await;
-        assert!(answer.status.is_success(), "{path}: {}", answer.body);
-        assert!(!answer.body.to_string().contains(PAYLOAD), "{path}: {}", answer.body);
+        let response = send(&world, "blind", method, &path, body).await;
+        assert!(response.status.is_success(), "{path}: {}", response.body);
+        assert!(!response.body.to_string().contains(PAYLOAD), "{path}: {}", response.body);
     }
 }
 

@@ -6,16 +6,16 @@ use super::access::{guarded, send};
 use super::{NO_ID, World, request};
 
 async fn entries(world: &World) -> Vec<Value> {
-    let answer = send(world, "read", "GET", "/v1/audit?limit=1000", Value::Null).await;
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    answer.body["entries"].as_array().expect("a list").clone()
+    let response = send(world, "read", "GET", "/v1/audit?limit=1000", Value::Null).await;
+    assert_eq!(response.status, 200, "{}", response.body);
+    response.body["entries"].as_array().expect("a list").clone()
 }
 
 /// Does an act and returns its entry.
 async fn recorded(world: &World, method: &str, path: &str, body: Value) -> Value {
     let count = entries(world).await.len();
-    let answer = send(world, "admin", method, path, body).await;
-    assert!(answer.status.is_success(), "{method} {path}: {} {}", answer.status, answer.body);
+    let response = send(world, "admin", method, path, body).await;
+    assert!(response.status.is_success(), "{method} {path}: {} {}", response.status, response.body);
     let entries = entries(world).await;
     assert_eq!(entries.len(), count + 1, "{method} {path} leaves one entry");
     let entry = entries[0].clone();

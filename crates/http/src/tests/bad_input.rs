@@ -187,8 +187,8 @@ async fn bad_input_is_refused_by_its_name() {
     for (method, path, body, status, code, field) in TABLE {
         let response = world.answer(request(method, path, *body)).await;
         let (got, expected) = ((response.status.as_u16(), response.code(), response.field()), (*status, *code, *field));
-        let says_why = response.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty());
-        if got != expected || !says_why {
+        let has_message = response.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty());
+        if got != expected || !has_message {
             wrong.push(format!("{method} {path} {body}\n  expected {expected:?}\n  got {}", response.body));
         }
     }

@@ -8,11 +8,11 @@ async fn act(world: &World, action: &str, filter: Value) -> Value {
     let (mut cursor, mut done, mut slices) = (Value::Null, 0, 0);
     loop {
         let body = json!({"action": action, "filter": filter, "cursor": cursor});
-        let answer = world.post("/v1/jobs/bulk", body).await;
-        assert_eq!(answer.status.as_u16(), 200, "{}", answer.body);
-        done += answer.body["done"].as_u64().expect("a number");
+        let response = world.post("/v1/jobs/bulk", body).await;
+        assert_eq!(response.status.as_u16(), 200, "{}", response.body);
+        done += response.body["done"].as_u64().expect("a number");
         slices += 1;
-        cursor = answer.body["nextCursor"].clone();
+        cursor = response.body["nextCursor"].clone();
         if cursor.is_null() {
             return json!({"done": done, "slices": slices});
         }
@@ -21,9 +21,9 @@ async fn act(world: &World, action: &str, filter: Value) -> Value {
 
 async fn count(world: &World, action: &str, filter: Value) -> Value {
     let body = json!({"action": action, "filter": filter, "dryRun": true});
-    let answer = world.post("/v1/jobs/bulk", body).await;
-    assert_eq!(answer.status.as_u16(), 200, "{}", answer.body);
-    answer.body["count"].clone()
+    let response = world.post("/v1/jobs/bulk", body).await;
+    assert_eq!(response.status.as_u16(), 200, "{}", response.body);
+    response.body["count"].clone()
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn a_filter_that_selects_nothing_on_purpose_is_rejected() {
         (json!({"action": "delete", "filter": {"typePrefix": ""}}), 400, "filter.typePrefix"),
         (json!({"action": "delete", "filter": {"all": true}, "cursor": "x"}), 400, "cursor"),
     ] {
-        let answer = world.post("/v1/jobs/bulk", body.clone()).await;
-        assert_eq!((answer.status.as_u16(), answer.field()), (status, field), "{body}: {}", answer.body);
+        let response = world.post("/v1/jobs/bulk", body.clone()).await;
+        assert_eq!((response.status.as_u16(), response.field()), (status, field), "{body}: {}", response.body);
     }
 }

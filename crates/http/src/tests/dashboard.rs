@@ -134,9 +134,9 @@ async fn pages_behind_a_proxy_link_to_its_path_whether_it_is_removed_or_not() {
     assert_eq!(world.get("/ops/convoke/v1/jobs").await.status, StatusCode::OK);
     assert_eq!(world.get("/ops/convoker/v1/jobs").await.status, StatusCode::NOT_FOUND);
     let show = page(&world, &format!("/ops/convoke/jobs/{id}")).await;
-    let answer = submit(&world, &show, &format!("/ops/convoke/jobs/{id}/cancel"), &[]).await;
-    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.body);
-    assert_eq!(answer.header("location"), format!("/ops/convoke/jobs/{id}?notice=cancelled"));
+    let response = submit(&world, &show, &format!("/ops/convoke/jobs/{id}/cancel"), &[]).await;
+    assert_eq!(response.status, StatusCode::SEE_OTHER, "{}", response.body);
+    assert_eq!(response.header("location"), format!("/ops/convoke/jobs/{id}?notice=cancelled"));
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ async fn every_route_is_documented_and_every_document_routed() {
         assert_eq!(keys(item), methods.iter().copied().collect(), "{path}");
         for method in *methods {
             let operation = &item[method];
-            assert!(operation["summary"].is_string(), "{method} {path} says what it does");
+            assert!(operation["summary"].is_string(), "{method} {path} has a summary");
             let named: BTreeSet<_> = operation["parameters"]
                 .as_array()
                 .into_iter()

@@ -106,7 +106,7 @@ async fn the_fleet_is_shown() {
     assert!(cluster["epoch"].as_u64().is_some_and(|epoch| epoch > 0));
     let election = &cluster["election"];
     assert_eq!((&election["namespace"], &election["isLeader"]), (&json!("coordinator"), &json!(true)));
-    assert!(election["metrics"]["heartbeatCount"].as_u64().is_some_and(|beats| beats > 0), "{election}");
+    assert!(election["metrics"]["heartbeatCount"].as_u64().is_some_and(|count| count > 0), "{election}");
     assert_eq!((&election["metrics"]["electionCount"], &election["breaker"]["state"]), (&json!(1), &json!("closed")));
 }
 
@@ -116,8 +116,8 @@ async fn a_worker_registers_beats_and_leaves() {
     let named = world.post("/v1/worker/register", json!({"queues": ["q"], "concurrency": 1})).await.body;
     assert_eq!((&named["heartbeatInterval"], &named["staleAfter"]), (&json!("10s"), &json!("30s")));
     let worker = named["workerId"].as_str().expect("an id").to_owned();
-    let beaten = world.post("/v1/worker/heartbeat", json!({"workerId": worker, "running": []})).await;
-    assert_eq!((beaten.status, beaten.body), (StatusCode::OK, json!({"cancel": [], "drain": false})));
+    let reply = world.post("/v1/worker/heartbeat", json!({"workerId": worker, "running": []})).await;
+    assert_eq!((reply.status, reply.body), (StatusCode::OK, json!({"cancel": [], "drain": false})));
     let polled = world.post("/v1/worker/poll", json!({"workerId": worker, "max": 1, "wait": "0s"})).await;
     assert_eq!(polled.body, json!({"jobs": [], "cancel": [], "drain": false}));
     let left = world.post("/v1/worker/leave", json!({"workerId": worker})).await;

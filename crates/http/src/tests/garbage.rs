@@ -254,7 +254,7 @@ async fn garbage_is_answered_never_swallowed() {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let response = world.respond(request).await;
         let status = response.status();
-        assert!(!status.is_server_error(), "seed {seed}: {method} {uri} was answered {status}");
+        assert!(!status.is_server_error(), "seed {seed}: {method} {uri} returned {status}");
         if status.is_client_error() {
             assert_eq!(response.headers()["content-type"], "application/json", "seed {seed}: {method} {uri}");
             refused += 1;

@@ -102,7 +102,7 @@ async fn a_waiting_reader_is_answered_when_the_server_closes() {
     let world = World::new().await;
     let id = world.enqueue(json!({"type": "t"})).await;
     world.state.closing.cancel();
-    let waited = in_time("an answer", world.get(&format!("/v1/jobs/{id}?wait=5m"))).await;
+    let waited = in_time("a response", world.get(&format!("/v1/jobs/{id}?wait=5m"))).await;
     assert_eq!(waited.body["status"], "pending");
 }
 

@@ -48,7 +48,7 @@ async fn bodies_in_flight_are_bounded_and_given_back() {
     let sending: Vec<_> = (0..fitting)
         .map(|_| {
             let (api_service, batch) = (world.api_service.clone(), batch());
-            tokio::spawn(async move { api_service.answer(batch).await })
+            tokio::spawn(async move { api_service.respond(batch).await })
         })
         .collect();
     let all = in_time("all to arrive", arrived.acquire_many(fitting as u32)).await;
@@ -133,8 +133,8 @@ async fn a_page_of_long_log_lines_is_short_and_the_next_goes_on() {
     let line = "x".repeat(LOG_LINE_BYTES_MAX);
     let fitting = LOG_PAGE_BYTES_MAX / LOG_LINE_BYTES_MAX;
     for _ in 0..fitting + 1 {
-        let answer = world.report("w-1", &run, json!({"kind": "log", "message": line})).await;
-        assert_eq!(answer.status, StatusCode::OK);
+        let response = world.report("w-1", &run, json!({"kind": "log", "message": line})).await;
+        assert_eq!(response.status, StatusCode::OK);
     }
     let mut after = 0;
     for expected in [fitting, 1, 0] {

@@ -110,7 +110,7 @@ impl World {
     }
 
     pub async fn respond(&self, request: Request) -> Response {
-        self.api_service.answer(request).await
+        self.api_service.respond(request).await
     }
 
     pub async fn answer(&self, request: Request) -> TestResponse {
@@ -136,23 +136,23 @@ impl World {
 
     /// Enqueues a job and returns its id.
     pub async fn enqueue(&self, spec: Value) -> String {
-        let answer = self.post("/v1/jobs", spec).await;
-        assert_eq!(answer.status, StatusCode::CREATED, "{}", answer.body);
-        answer.body["id"].as_str().expect("an id").to_owned()
+        let response = self.post("/v1/jobs", spec).await;
+        assert_eq!(response.status, StatusCode::CREATED, "{}", response.body);
+        response.body["id"].as_str().expect("an id").to_owned()
     }
 
     pub async fn register(&self, worker: &str, queues: &[&str]) {
         let body = json!({"workerId": worker, "queues": queues, "concurrency": 10});
-        let answer = self.post("/v1/worker/register", body).await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        let response = self.post("/v1/worker/register", body).await;
+        assert_eq!(response.status, StatusCode::OK, "{}", response.body);
     }
 
     /// Polls until the worker gets a run.
     pub async fn take(&self, worker: &str) -> Value {
         for _ in 0..10 {
-            let answer = self.post("/v1/worker/poll", json!({"workerId": worker, "max": 1, "wait": "20s"})).await;
-            assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
-            if let Some(run) = answer.body["jobs"].get(0) {
+            let response = self.post("/v1/worker/poll", json!({"workerId": worker, "max": 1, "wait": "20s"})).await;
+            assert_eq!(response.status, StatusCode::OK, "{}", response.body);
+            if let Some(run) = response.body["jobs"].get(0) {
                 return run.clone();
             }
         }

@@ -37,7 +37,7 @@ impl Server {
 
 async fn read_all(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
-    in_time("an answer", stream.read_to_end(&mut text)).await.expect("readable");
+    in_time("a response", stream.read_to_end(&mut text)).await.expect("readable");
     String::from_utf8_lossy(&text).into_owned()
 }
 
@@ -52,7 +52,7 @@ async fn read_one(stream: &mut TcpStream) -> String {
             }
         }
         let mut chunk = [0; 4096];
-        let count = in_time("an answer", stream.read(&mut chunk)).await.expect("readable");
+        let count = in_time("a response", stream.read(&mut chunk)).await.expect("readable");
         assert!(count > 0, "closed after {text:?}");
         text.push_str(std::str::from_utf8(&chunk[..count]).expect("text"));
     }

@@ -25,9 +25,9 @@ impl<'w> Browser<'w> {
 
     async fn login(world: &'w World, token: &str) -> Self {
         let mut browser = Browser::new(world);
-        let answer = browser.post("/login", &format!("token={token}"), &[]).await;
-        assert_eq!(answer.status, 303, "{}", answer.body);
-        browser.cookie = answer.header("set-cookie").split(';').next().expect("a pair").to_owned();
+        let response = browser.post("/login", &format!("token={token}"), &[]).await;
+        assert_eq!(response.status, 303, "{}", response.body);
+        browser.cookie = response.header("set-cookie").split(';').next().expect("a pair").to_owned();
         browser
     }
 
@@ -68,19 +68,19 @@ async fn a_login_sets_a_cookie_that_opens_pages_and_reads_of_the_api() {
     let world = guarded().await;
     let browser = Browser::new(&world);
     for path in ["/", "/activity", "/nothing"] {
-        let answer = browser.get(path).await;
-        assert_eq!(answer.status, 303, "{path}");
+        let response = browser.get(path).await;
+        assert_eq!(response.status, 303, "{path}");
         let next = if path == "/" { "/login".into() } else { format!("/login?next=%2F{}", &path[1..]) };
-        assert_eq!(answer.header("location"), next);
+        assert_eq!(response.header("location"), next);
     }
     assert_eq!(browser.get("/v1/jobs").await.status, 401, "the API does not redirect");
     let page = browser.get("/login?next=/activity").await;
     assert_eq!(page.status, 200);
     assert!(page.body.as_str().is_some_and(|page| page.contains("name=\"next\" value=\"/activity\"")));
 
-    let answer = browser.post("/login", "token=read-token&next=/activity%3Fwho%3Dada", &[]).await;
-    assert_eq!((answer.status.as_u16(), answer.header("location")), (303, "/activity?who=ada"));
-    let cookie = answer.header("set-cookie");
+    let response = browser.post("/login", "token=read-token&next=/activity%3Fwho%3Dada", &[]).await;
+    assert_eq!((response.status.as_u16(), response.header("location")), (303, "/activity?who=ada"));
+    let cookie = response.header("set-cookie");
     assert!(cookie.starts_with("convoke_session=") && !cookie.contains("Secure"), "{cookie}");
     for part in ["; Path=/;", "; Max-Age=43200;", "; HttpOnly", "; SameSite=Strict"] {
         assert!(cookie.contains(part), "{part}: {cookie}");
@@ -99,8 +99,8 @@ async fn a_login_sets_a_cookie_that_opens_pages_and_reads_of_the_api() {
 async fn a_cookie_is_secure_behind_tls_and_bound_to_the_path_of_the_server() {
     let world = guarded().await;
     let browser = Browser::new(&world);
-    let answer = browser.post("/login", "token=read-token", &[("x-forwarded-proto", "https")]).await;
-    assert!(answer.header("set-cookie").ends_with("; Secure"));
+    let response = browser.post("/login", "token=read-token", &[("x-forwarded-proto", "https")]).await;
+    assert!(response.header("set-cookie").ends_with("; Secure"));
     let headers = [("origin", "https://jobs.example"), ("host", "jobs.example")];
     assert!(browser.post("/login", "token=read-token", &headers).await.header("set-cookie").ends_with("; Secure"));
 }
@@ -128,8 +128,8 @@ async fn a_login_leads_nowhere_else_and_is_not_sent_by_other_sites() {
     let world = guarded().await;
     let browser = Browser::new(&world);
     for next in ["//evil.example", "https://evil.example", "/%5Cevil.example", "/%09/evil.example", "evil"] {
-        let answer = browser.post("/login", &format!("token=read-token&next={next}"), &[]).await;
-        assert_eq!((answer.status.as_u16(), answer.header("location")), (303, "/"), "{next}");
+        let response = browser.post("/login", &format!("token=read-token&next={next}"), &[]).await;
+        assert_eq!((response.status.as_u16(), response.header("location")), (303, "/"), "{next}");
     }
     let foreign: [&[(&str, &str)]; 3] = [
         &[("sec-fetch-site", "cross-site")],
@@ -268,7 +268,7 @@ async fn the_page_of_activity_shows_filters_and_pages_and_no_name_becomes_markup
         let headers = [("x-csrf-token", &*csrf)];
         assert_eq!(admin.send("PATCH", &path, r#"{"paused":true}"#, &headers).await.status, 200);
     }
-    let text = |answer: TestResponse| answer.body.as_str().expect("a page").to_owned();
+    let text = |response: TestResponse| response.body.as_str().expect("a page").to_owned();
     let first = text(admin.get("/activity").await);
     assert!(first.contains("&#60;b&#62;59") && !first.contains("<b>"), "{first}");
     assert!(first.contains("queue.pause") && first.contains("dashboard"));

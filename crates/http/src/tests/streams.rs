@@ -97,9 +97,9 @@ async fn every_event_can_be_asked_for_and_nothing_else() {
         ("job:completed:twice", "job or one of"),
         ("job,", "kinds (leader"),
     ] {
-        let answer = world.get(&format!("/v1/events?types={types}")).await;
-        let error = &answer.body["error"];
-        assert_eq!((answer.status, &error["field"]), (StatusCode::BAD_REQUEST, &json!("types")), "{types}");
+        let response = world.get(&format!("/v1/events?types={types}")).await;
+        let error = &response.body["error"];
+        assert_eq!((response.status, &error["field"]), (StatusCode::BAD_REQUEST, &json!("types")), "{types}");
         let message = error["message"].as_str().expect("a message");
         assert!(message.contains(&format!("expected {expected}")), "{types}: {message}");
     }

@@ -1,4 +1,4 @@
-//! What forms do, and that a form of another page does nothing.
+//! The effects of forms; a form of another page has none.
 
 use http::StatusCode;
 use serde_json::json;
@@ -61,8 +61,8 @@ async fn a_job_is_cancelled_retried_and_copied_by_forms() {
     let world = World::new().await;
     let id = world.enqueue(json!({"type": "t", "queue": "q", "args": {"a": 1}, "tags": ["x"]})).await;
     let show = page(&world, &format!("/jobs/{id}")).await;
-    let answer = submit(&world, &show, &format!("/jobs/{id}/cancel"), &[("reason", "by hand")]).await;
-    assert_eq!(answer.header("location"), format!("/jobs/{id}?notice=cancelled"), "{}", answer.body);
+    let response = submit(&world, &show, &format!("/jobs/{id}/cancel"), &[("reason", "by hand")]).await;
+    assert_eq!(response.header("location"), format!("/jobs/{id}?notice=cancelled"), "{}", response.body);
     let job = world.get(&format!("/v1/jobs/{id}")).await.body;
     assert_eq!((&job["status"], &job["error"]), (&json!("cancelled"), &json!("by hand")));
     submit(&world, &show, &format!("/jobs/{id}/retry"), &[]).await;
@@ -86,12 +86,12 @@ async fn selected_jobs_are_cancelled_and_those_that_ended_are_left() {
     let list = page(&world, "/jobs?q=type:t").await;
     world.post(&format!("/v1/jobs/{}/cancel", ids[1]), json!({})).await;
     let fields = [("id", ids[0].as_str()), ("id", ids[1].as_str()), ("q", "type:t")];
-    let answer = submit(&world, &list, "/jobs/bulk/cancel", &fields).await;
-    assert_eq!(answer.header("location"), "/jobs?q=type%3At&notice=jobs-cancelled&n=2", "{}", answer.body);
+    let response = submit(&world, &list, "/jobs/bulk/cancel", &fields).await;
+    assert_eq!(response.header("location"), "/jobs?q=type%3At&notice=jobs-cancelled&n=2", "{}", response.body);
     let none = submit(&world, &list, "/jobs/bulk/cancel", &[]).await;
     assert_eq!(none.status, StatusCode::BAD_REQUEST);
-    let answer = submit(&world, &list, "/jobs/bulk/retry", &fields).await;
-    assert!(answer.header("location").ends_with("notice=jobs-retried&n=2"), "{}", answer.header("location"));
+    let response = submit(&world, &list, "/jobs/bulk/retry", &fields).await;
+    assert!(response.header("location").ends_with("notice=jobs-retried&n=2"), "{}", response.header("location"));
     assert_eq!(status_of(&world, &ids[0]).await, "pending");
 }
 
@@ -111,8 +111,8 @@ async fn a_group_of_dead_letters_is_retried_or_deleted_and_no_other() {
     assert_eq!(groups["groups"].as_array().map(Vec::len), Some(3), "{groups}");
     let list = page(&world, "/dead-letters").await;
     let group = [("type", "a"), ("error", "timeout after # s")];
-    let answer = submit(&world, &list, "/dead-letters/purge", &group).await;
-    assert_eq!(answer.header("location"), "/dead-letters?queue=&notice=jobs-deleted&n=2", "{}", answer.body);
+    let response = submit(&world, &list, "/dead-letters/purge", &group).await;
+    assert_eq!(response.header("location"), "/dead-letters?queue=&notice=jobs-deleted&n=2", "{}", response.body);
     for gone in [first, second] {
         assert_eq!(world.get(&format!("/v1/jobs/{gone}")).await.status, StatusCode::NOT_FOUND);
     }
@@ -218,8 +218,8 @@ async fn all_jobs_of_a_filter_are_counted_first_and_then_changed() {
     assert!(preview.contains("<b>3</b> jobs would be changed"), "{preview}");
     assert_eq!(world.get("/v1/jobs?status=pending").await.body["jobs"].as_array().map(Vec::len), Some(4));
     let fields = [("action", "Cancel"), ("q", "type:mail.*"), ("total", "3"), ("reason", "a mistake")];
-    let answer = submit(&world, &preview, "/bulk", &fields).await;
-    assert_eq!(answer.header("location"), "/jobs?q=type%3Amail.%2A&notice=jobs-cancelled&n=3", "{}", answer.body);
+    let response = submit(&world, &preview, "/bulk", &fields).await;
+    assert_eq!(response.header("location"), "/jobs?q=type%3Amail.%2A&notice=jobs-cancelled&n=3", "{}", response.body);
     assert_eq!(status_of(&world, &other).await, "pending");
     let cancelled = world.get("/v1/jobs?status=cancelled").await.body;
     assert_eq!(cancelled["jobs"][0]["error"], "a mistake", "{cancelled}");

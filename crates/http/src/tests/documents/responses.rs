@@ -59,19 +59,19 @@ impl Client {
     /// Sends a request, compares the response with the schema of its status and returns its body.
     async fn call(&mut self, method: &str, path: &str, body: Value, status: u16) -> Value {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let answer = self.world.answer(request(method, path, body)).await;
-        assert_eq!(answer.status.as_u16(), status, "{method} {path}: {}", answer.body);
+        let response = self.world.answer(request(method, path, body)).await;
+        assert_eq!(response.status.as_u16(), status, "{method} {path}: {}", response.body);
         let (template, method) = (self.template(path), method.to_lowercase());
-        let response = &self.document["paths"][&template][&method]["responses"][status.to_string()];
-        assert!(response.is_object(), "{method} {template}: {status} is not documented");
-        let problems = match response["content"].get("application/json") {
-            Some(content) => self.schemas.check(&content["schema"], &answer.body),
-            None if answer.body == "" => Vec::new(),
-            None => vec![format!("{} was sent, and no body is documented", answer.body)],
+        let documented = &self.document["paths"][&template][&method]["responses"][status.to_string()];
+        assert!(documented.is_object(), "{method} {template}: {status} is not documented");
+        let problems = match documented["content"].get("application/json") {
+            Some(content) => self.schemas.check(&content["schema"], &response.body),
+            None if response.body == "" => Vec::new(),
+            None => vec![format!("{} was sent, and no body is documented", response.body)],
         };
         self.problems.extend(problems.into_iter().map(|problem| format!("{method} {template} {status} {problem}")));
         self.called.insert((method, template));
-        answer.body
+        response.body
     }
 
     async fn get(&mut self, path: &str) -> Value {
@@ -204,7 +204,7 @@ impl Client {
                     }
                 }
             };
-            in_time("the worker is told to stop", reported).await;
+            in_time("the worker receives the order to stop", reported).await;
             self.report(&run, json!({"kind": "cancelled"})).await;
         }
     }

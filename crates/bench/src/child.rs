@@ -109,7 +109,7 @@ impl Child {
             None
         };
         let (process, (url, shards)) = Process::start("the server", command, Output::Standard, ready).await?;
-        Ok(Child { process, url: url.context("the server does not say where it is")?, shards })
+        Ok(Child { process, url: url.context("the server does not print its address")?, shards })
     }
 
     pub fn memory(&self) -> Result<Memory> {

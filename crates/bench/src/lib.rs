@@ -49,7 +49,7 @@ enum What {
     Mesh(mesh::MeshArgs),
     /// The replying side of the peers that a mesh is compared with
     #[command(hide = true)]
-    Answer(mesh::AnswerArgs),
+    Reply(mesh::ReplyArgs),
     /// Heartbeats, rebalancing and memory of the shard coordinator
     #[command(after_help = "Examples:
   convoke bench shards
@@ -68,7 +68,7 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     match args.what {
         What::Jobs(args) => jobs::run(args).await,
         What::Mesh(args) => mesh::run(args).await,
-        What::Answer(args) => mesh::answer(args).await,
+        What::Reply(args) => mesh::reply(args).await,
         What::Shards(args) => shards::run(args).await,
         What::Election(args) => election::run(args).await,
     }

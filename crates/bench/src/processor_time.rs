@@ -1,4 +1,4 @@
-//! Processor time of processes, by what the kernel says under `/proc`: it survives a machine that others use too.
+//! Processor time of processes, by the kernel's counters under `/proc`: it survives a machine that others use too.
 
 use std::collections::HashSet;
 use std::time::Duration;

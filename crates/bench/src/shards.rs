@@ -56,16 +56,16 @@ impl ShardsArgs {
 
 pub async fn run(args: ShardsArgs) -> Result<()> {
     let mut report = Report::new("shards", args.json);
-    let (mut echoes, mut beats) = (Vec::new(), Vec::new());
+    let (mut echoes, mut heartbeats) = (Vec::new(), Vec::new());
     for round in 1..=args.rounds() {
         report.phase(&format!("heartbeats, round {round}"));
         echoes.push(echoed(&args).await?);
-        beats.push(heartbeat_rate(&args).await?);
+        heartbeats.push(heartbeat_rate(&args).await?);
     }
-    let (echo, beat) = (median(&mut echoes), median(&mut beats));
+    let (echo, heartbeat) = (median(&mut echoes), median(&mut heartbeats));
     report.add("echoPerSecond", "bare ROUTER, echoes", echo, "/s");
-    report.add("heartbeatsPerSecond", "heartbeats answered", beat, "/s");
-    report.add("heartbeatsToEchoes", "  of the bare ROUTER's", beat / echo, "x");
+    report.add("heartbeatsPerSecond", "heartbeats with a reply", heartbeat, "/s");
+    report.add("heartbeatsToEchoes", "  of the bare ROUTER's", heartbeat / echo, "x");
     let (shards, workers) = if args.quick { (1_000, 10) } else { (100_000, 1_000) };
     for strategy in Strategy::ALL {
         report.phase(&format!("rebalance, {}", strategy.as_str()));
@@ -86,22 +86,22 @@ async fn echoed(args: &ShardsArgs) -> Result<f64> {
     let router = binding.bind().await?;
     let address = router.address().to_owned();
     let echoing = tokio::spawn(echo(router));
-    let rate = load::beats_per_second(&address, args.workers, args.in_flight, args.span()).await;
+    let rate = load::heartbeats_per_second(&address, args.workers, args.in_flight, args.span()).await;
     echoing.abort();
     rate
 }
 
 async fn echo(mut router: Box<dyn Router>) {
     while let Ok(received) = router.receive(BATCH).await {
-        let answers = received.into_iter().filter_map(|it| Some((it.from, it.frames.into_iter().next()?)));
-        router.send(answers.collect()).await;
+        let replies = received.into_iter().filter_map(|it| Some((it.from, it.frames.into_iter().next()?)));
+        router.send(replies.collect()).await;
     }
 }
 
 /// Measures the coordinator, in this process like the other.
 async fn heartbeat_rate(args: &ShardsArgs) -> Result<f64> {
     let coordinator = BenchCoordinator::take().await?;
-    let rate = load::beats_per_second(&coordinator.address, args.workers, args.in_flight, args.span()).await;
+    let rate = load::heartbeats_per_second(&coordinator.address, args.workers, args.in_flight, args.span()).await;
     coordinator.leave().await;
     rate
 }

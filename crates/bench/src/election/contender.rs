@@ -34,7 +34,7 @@ pub struct Contender {
     last_words: JoinHandle<String>,
     /// The line that it prints when it leads.
     mark: String,
-    says_that_it_waits: bool,
+    prints_that_it_waits: bool,
 }
 
 impl Contender {
@@ -61,8 +61,8 @@ impl Contender {
         let lines = BufReader::new(process.stdout.take().context("a contender has no output")?).lines();
         let complaints = process.stderr.take().context("a contender has no output")?;
         let last_words = tokio::spawn(last_line(complaints));
-        let says_that_it_waits = matches!(system, System::Convoke { .. });
-        Ok(Contender { process, pid, lines, last_words, mark, says_that_it_waits })
+        let prints_that_it_waits = matches!(system, System::Convoke { .. });
+        Ok(Contender { process, pid, lines, last_words, mark, prints_that_it_waits })
     }
 
     /// Waits until it reports that it leads.
@@ -73,7 +73,7 @@ impl Contender {
 
     /// Waits until it knows that another leads.
     pub async fn waits(&mut self) -> Result<()> {
-        if !self.says_that_it_waits {
+        if !self.prints_that_it_waits {
             tokio::time::sleep(ETCDCTL_START).await;
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl Contender {
             }
             let words = timeout(LAST_WORDS_WAIT, &mut self.last_words).await;
             let words = words.ok().and_then(Result::ok).filter(|words| !words.is_empty());
-            bail!("a contender ended before it led: {}", words.as_deref().unwrap_or("it did not say why"))
+            bail!("a contender ended before it led: {}", words.as_deref().unwrap_or("it gave no reason"))
         };
         timeout(PATIENCE, output).await.context("no leader was elected")?
     }

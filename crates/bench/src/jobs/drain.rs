@@ -12,7 +12,7 @@ use super::workers::Workers;
 
 /// A phase without progress for this long has failed.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Returns jobs a second if all of them are pending from the start.
 pub async fn backlog(target: &Target, queue: &str, count: u64, concurrency: u32) -> Result<f64> {
@@ -37,10 +37,10 @@ pub async fn live(target: &Target, queue: &str, count: u64, args: &JobsArgs) -> 
 }
 
 async fn finish(target: &Target, queue: &str, count: u64, started: Instant, workers: Workers) -> Result<f64> {
-    let settled = wait_until_recorded(target, queue, count, &workers).await;
+    let recorded = wait_until_recorded(target, queue, count, &workers).await;
     let elapsed = started.elapsed();
     workers.stop().await?;
-    settled?;
+    recorded?;
     Ok(count as f64 / elapsed.as_secs_f64())
 }
 
@@ -68,6 +68,6 @@ async fn wait_until_recorded(target: &Target, queue: &str, count: u64, workers: 
         if since.elapsed() > STUCK_AFTER {
             bail!("{left} of {count} jobs have not ended");
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

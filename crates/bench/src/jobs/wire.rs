@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server to measure.
 #[derive(Debug, Clone)]
@@ -69,16 +69,16 @@ pub struct Connection {
 impl Connection {
     /// Sends a request and reads the whole response. Anything but success is an error.
     pub async fn exchange(&mut self, request: &[u8]) -> Result<&[u8]> {
-        match tokio::time::timeout(ANSWER_TIMEOUT, self.exchange_patiently(request)).await {
-            Ok(answered) => {
-                let (status, body) = answered?;
+        match tokio::time::timeout(RESPONSE_TIMEOUT, self.exchange_patiently(request)).await {
+            Ok(received) => {
+                let (status, body) = received?;
                 let body = &self.buffer[body];
                 if !(200..300).contains(&status) {
-                    bail!("the server answered {status}: {}", String::from_utf8_lossy(body));
+                    bail!("the server responded {status}: {}", String::from_utf8_lossy(body));
                 }
                 Ok(body)
             }
-            Err(_) => bail!("no answer within {ANSWER_TIMEOUT:?}"),
+            Err(_) => bail!("no response within {RESPONSE_TIMEOUT:?}"),
         }
     }
 
@@ -91,7 +91,7 @@ impl Connection {
             }
             let read = self.stream.read(&mut self.buffer[filled..]).await?;
             if read == 0 {
-                bail!("the server closed the connection in mid-answer");
+                bail!("the server closed the connection in the middle of a response");
             }
             filled += read;
             let Some(head) = Head::parse(&self.buffer[..filled])? else { continue };
@@ -117,15 +117,15 @@ impl Head {
     /// Returns `None` while the response is incomplete.
     fn parse(bytes: &[u8]) -> Result<Option<Head>> {
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
-        let head = std::str::from_utf8(&bytes[..end]).context("the answer's head is not text")?;
+        let head = std::str::from_utf8(&bytes[..end]).context("the head of the response is not text")?;
         let mut lines = head.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|status| status.parse().ok());
-        let status = status.context("the answer has no status: is this the address of convoke?")?;
+        let status = status.context("the response has no status: is this the address of convoke?")?;
         let length = lines.find_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
         });
-        let body_bytes = length.or((status == 204).then_some(0)).context("the answer has no content-length")?;
+        let body_bytes = length.or((status == 204).then_some(0)).context("the response has no content-length")?;
         Ok(Some(Head { status, bytes: end + 4, body_bytes }))
     }
 }
@@ -152,8 +152,8 @@ mod tests {
             let mut request = [0; 1024];
             let _ = stream.read(&mut request).await.expect("read");
             let body = "x".repeat(40_000);
-            let answer = format!("HTTP/1.1 201 Created\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-            for part in answer.as_bytes().chunks(7_001) {
+            let response = format!("HTTP/1.1 201 Created\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            for part in response.as_bytes().chunks(7_001) {
                 stream.write_all(part).await.expect("written");
                 tokio::task::yield_now().await;
             }
@@ -163,9 +163,9 @@ mod tests {
         let target = Target::parse(&url, None).expect("valid");
         let mut connection = target.connect().await.expect("connected");
         let request = target.request("POST", "/", "{}");
-        assert_eq!(connection.exchange(&request).await.expect("answered").len(), 40_000);
+        assert_eq!(connection.exchange(&request).await.expect("a response").len(), 40_000);
         let error = connection.exchange(&request).await.expect_err("refused").to_string();
-        assert_eq!(error, "the server answered 400: no");
+        assert_eq!(error, "the server responded 400: no");
         server.await.expect("served");
     }
 }

@@ -78,9 +78,9 @@ pub async fn forget(url: &str, prefix: &str) -> Result<()> {
 }
 
 /// Starts the replying process of a peer without a mesh.
-pub async fn answerer(kind: &str, address: &str, prefix: &str) -> Result<Process> {
+pub async fn replier(kind: &str, address: &str, prefix: &str) -> Result<Process> {
     let mut command = ourselves()?;
-    command.args(["bench", "answer", kind, address, prefix]);
+    command.args(["bench", "reply", kind, address, prefix]);
     let ready = |line: &str| (line == "ready").then_some(());
-    Ok(Process::start("the one who answers", command, Output::Standard, ready).await?.0)
+    Ok(Process::start("the replying peer", command, Output::Standard, ready).await?.0)
 }

@@ -29,20 +29,20 @@ impl Floor {
     pub async fn connect(url: &str, prefix: &str) -> Result<Floor> {
         let slots = Arc::new(Slots::new());
         let waiting = slots.clone();
-        let listener = listen(url, &channel(prefix, "back"), move |body| waiting.answer(&body)).await?;
+        let listener = listen(url, &channel(prefix, "back"), move |body| waiting.complete(&body)).await?;
         let there = channel(prefix, "there");
         Ok(Floor { there, publisher: open(url, |_| {}).await?, slots, _listener: listener })
     }
 
     pub async fn round_trip(&self, place: usize) -> Result<()> {
-        let answered = self.slots.wait(place)?;
+        let received = self.slots.wait(place)?;
         publish(self.publisher.clone(), &self.there, message(place)).await?;
-        Ok(answered.await?)
+        Ok(received.await?)
     }
 }
 
 /// Sends received messages back until the returned value is dropped.
-pub async fn answer(url: &str, prefix: &str) -> Result<MultiplexedConnection> {
+pub async fn reply(url: &str, prefix: &str) -> Result<MultiplexedConnection> {
     let (publisher, back) = (open(url, |_| {}).await?, channel(prefix, "back"));
     listen(url, &channel(prefix, "there"), move |body| {
         let (publisher, back) = (publisher.clone(), back.clone());
@@ -73,11 +73,11 @@ async fn listen(
     Ok(connection)
 }
 
-async fn open(url: &str, ear: impl Fn(PushInfo) + Send + Sync + 'static) -> Result<MultiplexedConnection> {
+async fn open(url: &str, on_push: impl Fn(PushInfo) + Send + Sync + 'static) -> Result<MultiplexedConnection> {
     let info = url.into_connection_info()?;
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push| {
-        ear(push);
+        on_push(push);
         Ok::<(), ()>(())
     });
     let client = Client::open(info.set_redis_settings(settings))?;

@@ -59,7 +59,7 @@ fn plain_url(text: &str) -> Result<String, &'static str> {
 }
 
 #[derive(Debug, Args)]
-pub struct AnswerArgs {
+pub struct ReplyArgs {
     kind: Kind,
     address: String,
     /// Prefix of the names of channels
@@ -73,11 +73,11 @@ enum Kind {
 }
 
 /// Runs the replying side in a process of its own, until the measuring process ends it.
-pub async fn answer(args: AnswerArgs) -> Result<()> {
+pub async fn reply(args: ReplyArgs) -> Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let _kept = match args.kind {
-        Kind::Floor => Some(floor::answer(&args.address, &args.prefix).await?),
-        Kind::Nats => nats::answer(&args.address).await.map(|()| None)?,
+        Kind::Floor => Some(floor::reply(&args.address, &args.prefix).await?),
+        Kind::Nats => nats::reply(&args.address).await.map(|()| None)?,
     };
     line("ready")?;
     stop.recv().await;
@@ -137,8 +137,8 @@ struct Rounds {
 }
 
 async fn call(mesh: &Mesh, other: InstanceId, place: usize) -> Result<()> {
-    let answer = mesh.invoke(other, Echo { n: place, fill: "x".repeat(64) }).await?;
-    ensure!(answer.n == place, "the answer to {} came to {place}", answer.n);
+    let reply = mesh.invoke(other, Echo { n: place, fill: "x".repeat(64) }).await?;
+    ensure!(reply.n == place, "the reply to {} came to {place}", reply.n);
     Ok(())
 }
 
@@ -176,7 +176,7 @@ async fn measure_on(
     processes: &mut Vec<Process>,
     report: &mut Report,
 ) -> Result<()> {
-    report.phase("starting who answers");
+    report.phase("starting the peers that reply");
     let (ways, mesh) = ways(url, prefix, processes).await?;
     let measured = measure(args, &ways, report).await;
     mesh.stop().await;
@@ -184,7 +184,7 @@ async fn measure_on(
 }
 
 async fn ways(url: &str, prefix: &str, processes: &mut Vec<Process>) -> Result<(Vec<Arc<Way>>, Mesh)> {
-    processes.push(engines::answerer("floor", url, prefix).await?);
+    processes.push(engines::replier("floor", url, prefix).await?);
     let (process, other) = engines::instance(url, prefix).await?;
     processes.push(process);
     let mesh = Mesh::at(&MeshAddress::new(url).prefix(prefix), KEY).await?.start().await?;
@@ -192,7 +192,7 @@ async fn ways(url: &str, prefix: &str, processes: &mut Vec<Process>) -> Result<(
     if engines::is_here("nats-server") {
         let (process, address) = engines::nats().await?;
         processes.push(process);
-        processes.push(engines::answerer("nats", &address, prefix).await?);
+        processes.push(engines::replier("nats", &address, prefix).await?);
         ways.push(Way::Nats(Nats::connect(&address).await?));
     } else {
         eprintln!("not measured: NATS, because nats-server is not on the PATH");

@@ -31,19 +31,19 @@ impl Nats {
     pub async fn connect(address: &str) -> Result<Nats> {
         let slots = Arc::new(Slots::new());
         let waiting = slots.clone();
-        let writes = subscribe(address, INBOX, move |_, delivery| waiting.answer(&delivery.payload)).await?;
+        let writes = subscribe(address, INBOX, move |_, delivery| waiting.complete(&delivery.payload)).await?;
         Ok(Nats { writes, slots })
     }
 
     pub async fn round_trip(&self, place: usize) -> Result<()> {
-        let answered = self.slots.wait(place)?;
+        let received = self.slots.wait(place)?;
         self.writes.send(publication(SUBJECT, Some(INBOX), &message(place))).ok().context("NATS is gone")?;
-        Ok(answered.await?)
+        Ok(received.await?)
     }
 }
 
 /// Sends received messages back for as long as the connection lasts.
-pub async fn answer(address: &str) -> Result<()> {
+pub async fn reply(address: &str) -> Result<()> {
     subscribe(address, SUBJECT, |writes, delivery| {
         if let Some(reply) = &delivery.reply {
             let _ = writes.send(publication(reply, None, &delivery.payload));
@@ -108,7 +108,7 @@ async fn read(
             }
             Heading::Ping => writes.send(b"PONG\r\n".to_vec()).ok().context("the connection is gone")?,
             Heading::Other => {}
-            Heading::Error => bail!("it said {line}"),
+            Heading::Error => bail!("it sent {line}"),
         }
     }
 }

@@ -19,12 +19,12 @@ impl Slots {
     }
 
     pub fn wait(&self, place: usize) -> Result<oneshot::Receiver<()>> {
-        let (answer, answered) = oneshot::channel();
-        *self.0.get(place).context("there are not as many places")?.lock() = Some(answer);
-        Ok(answered)
+        let (complete, received) = oneshot::channel();
+        *self.0.get(place).context("there are not as many places")?.lock() = Some(complete);
+        Ok(received)
     }
 
-    pub fn answer(&self, message: &[u8]) {
+    pub fn complete(&self, message: &[u8]) {
         let waiting = place_of(message).and_then(|place| self.0.get(place)).and_then(|slot| slot.lock().take());
         if let Some(waiting) = waiting {
             let _ = waiting.send(());
@@ -55,10 +55,10 @@ mod tests {
         let (mut one, other) = (slots.wait(1).expect("a place"), slots.wait(2).expect("a place"));
         assert_eq!(message(2).len(), MESSAGE_BYTES);
         for noise in [&b"x"[..], b"", b"\xff", b"99999", b"7"] {
-            slots.answer(noise);
+            slots.complete(noise);
         }
-        slots.answer(&message(2));
+        slots.complete(&message(2));
         assert_eq!(other.await, Ok(()));
-        assert!(one.try_recv().is_err(), "nobody answered this one");
+        assert!(one.try_recv().is_err(), "this one got no reply");
     }
 }

@@ -17,25 +17,25 @@ const SHARDS_OF_ONE: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connects `workers`, keeps `in_flight` heartbeats of each pending, and counts replies for a while.
-pub async fn beats_per_second(address: &str, workers: u32, in_flight: u32, span: Duration) -> Result<f64> {
-    let (answers, stop) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
-    let mut beating = Vec::new();
+pub async fn heartbeats_per_second(address: &str, workers: u32, in_flight: u32, span: Duration) -> Result<f64> {
+    let (replies, stop) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
+    let mut senders = Vec::new();
     let dealers = try_join_all((0..workers).map(|number| connected(address, number, workers))).await?;
     for (number, mut dealer) in (0..workers).zip(dealers) {
-        let beat = message("heartbeat", number, workers);
-        let (answers, stop) = (answers.clone(), stop.clone());
-        beating.push(tokio::spawn(async move {
-            let worked = work(&mut *dealer, beat, in_flight, &answers);
+        let heartbeat = message("heartbeat", number, workers);
+        let (replies, stop) = (replies.clone(), stop.clone());
+        senders.push(tokio::spawn(async move {
+            let worked = work(&mut *dealer, heartbeat, in_flight, &replies);
             stop.run_until_cancelled(worked).await.unwrap_or(Ok(()))
         }));
     }
     // Until all are at full speed.
     tokio::time::sleep(span / 4).await;
-    let (before, began) = (answers.load(Ordering::Relaxed), Instant::now());
+    let (before, began) = (replies.load(Ordering::Relaxed), Instant::now());
     tokio::time::sleep(span).await;
-    let (count, took) = (answers.load(Ordering::Relaxed) - before, began.elapsed());
+    let (count, took) = (replies.load(Ordering::Relaxed) - before, began.elapsed());
     stop.cancel();
-    for one in beating {
+    for one in senders {
         one.await??;
     }
     Ok(count as f64 / took.as_secs_f64())
@@ -45,18 +45,18 @@ pub async fn beats_per_second(address: &str, workers: u32, in_flight: u32, span:
 pub async fn connected(address: &str, number: u32, workers: u32) -> Result<Box<dyn Dealer>> {
     let mut dealer = connect::shard_dealer(ZmqCredentials::Open).connect(address).await?;
     dealer.send(message("register", number, workers)).await?;
-    tokio::time::timeout(PATIENCE, dealer.receive()).await.context("a worker was not answered")??;
+    tokio::time::timeout(PATIENCE, dealer.receive()).await.context("a worker got no reply")??;
     Ok(dealer)
 }
 
-async fn work(dealer: &mut dyn Dealer, beat: Bytes, in_flight: u32, answers: &AtomicU64) -> Result<()> {
+async fn work(dealer: &mut dyn Dealer, heartbeat: Bytes, in_flight: u32, replies: &AtomicU64) -> Result<()> {
     for _ in 0..in_flight {
-        dealer.send(beat.clone()).await?;
+        dealer.send(heartbeat.clone()).await?;
     }
     loop {
-        tokio::time::timeout(PATIENCE, dealer.receive()).await.context("a heartbeat was not answered")??;
-        answers.fetch_add(1, Ordering::Relaxed);
-        dealer.send(beat.clone()).await?;
+        tokio::time::timeout(PATIENCE, dealer.receive()).await.context("a heartbeat got no reply")??;
+        replies.fetch_add(1, Ordering::Relaxed);
+        dealer.send(heartbeat.clone()).await?;
     }
 }
 

@@ -14,7 +14,7 @@ pub async fn per_worker(workers: u32) -> Result<f64> {
     let dir = tempfile::tempdir()?;
     let engines = Engines { store: Some("memory:".into()), ..Engines::default() };
     let child = Child::start(dir.path(), &engines, "tcp://127.0.0.1:0").await?;
-    let address = child.shards.clone().context("the server does not say where it listens for shard workers")?;
+    let address = child.shards.clone().context("the server does not print where it listens for shard workers")?;
     let before = child.memory()?.now_mb;
     let mut connected = Vec::new();
     for begin in (0..workers).step_by(AT_ONCE) {

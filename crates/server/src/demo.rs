@@ -78,7 +78,7 @@ fn boxed(run: impl Future<Output = Result<Option<Json>, Failure>> + Send + 'stat
 }
 
 async fn fast(cx: Context) -> Result<Option<Json>, Failure> {
-    cx.log(LogLevel::Info, "done before you looked").await.map_err(Failure::new)?;
+    cx.log(LogLevel::Info, "done at once").await.map_err(Failure::new)?;
     Json::of(&serde_json::json!({ "greeting": "hello" })).map(Some).map_err(Failure::new)
 }
 

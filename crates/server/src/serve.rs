@@ -29,7 +29,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
   convoke serve --demo --store memory:
   convoke serve --store memory: --shards tcp://0.0.0.0:5555
 
-A flag beats the environment (CONVOKE_STORE__URL), the environment beats the file, the file beats the default.")]
+A flag takes precedence over the environment (CONVOKE_STORE__URL), the environment over the file, the file over the default.")]
 pub struct ServeArgs {
     /// Configuration file [default: convoke.toml, if it exists]
     #[arg(long, value_name = "FILE")]

@@ -51,7 +51,7 @@ struct StatusArgs {
     every: Duration,
 }
 
-const DRAIN_LOOK_INTERVAL: Duration = Duration::from_millis(300);
+const DRAIN_READ_INTERVAL: Duration = Duration::from_millis(300);
 /// The shortest time between updates that people can read.
 const EVERY_MIN: Duration = Duration::from_millis(100);
 /// Clears the terminal and moves the cursor to its upper left corner.
@@ -88,7 +88,7 @@ async fn drain(remote: &Remote, DrainArgs { node, no_wait }: &DrainArgs) -> Resu
             break;
         }
         ensure!(state != "dead", "{node} died while it drained; the leader assigns its runs to other nodes");
-        tokio::time::sleep(DRAIN_LOOK_INTERVAL).await;
+        tokio::time::sleep(DRAIN_READ_INTERVAL).await;
         response = match remote.call(Method::GET, &path, None).await {
             Ok(response) => response,
             Err(CallError::Unreachable { server, .. }) => {

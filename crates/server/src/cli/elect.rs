@@ -30,7 +30,7 @@ use crate::config::{self, Surroundings};
 use crate::logs;
 use inspect::View;
 use leader_loop::{LeaderCommand, Outcome, run_term};
-use lease_deadline::BEAT_PART;
+use lease_deadline::HEARTBEAT_PART;
 use port::Port;
 use signals::Signals;
 
@@ -136,7 +136,7 @@ impl ElectArgs {
         Ok(view)
     }
 
-    fn refuse_flags_of_the_other(&self, looks: bool) -> Result<(), Usage> {
+    fn refuse_flags_of_the_other(&self, inspects: bool) -> Result<(), Usage> {
         let contending = [
             ("--id", self.id.is_some()),
             ("--ttl", self.ttl.is_some()),
@@ -145,10 +145,10 @@ impl ElectArgs {
             ("--http", self.http.is_some()),
             ("a COMMAND", !self.command.is_empty()),
         ];
-        let looking = [("--json", self.json), ("--watch", self.watch)];
-        let wrong = if looks { contending.as_slice() } else { looking.as_slice() };
+        let inspecting = [("--json", self.json), ("--watch", self.watch)];
+        let wrong = if inspects { contending.as_slice() } else { inspecting.as_slice() };
         match wrong.iter().find(|(_, is_given)| *is_given) {
-            Some((flag, _)) if looks => {
+            Some((flag, _)) if inspects => {
                 Err(Usage(format!("{flag} is for contending; status, members and metrics do not contend")))
             }
             Some((flag, _)) => Err(Usage(format!("{flag} is for status, members and metrics"))),
@@ -219,7 +219,7 @@ async fn start(args: &ElectArgs) -> Result<Elector> {
 /// An elector needs few heartbeats. A command is ended before its lease expires, so a renewal must come before that.
 fn refuse_a_slow_heart(settings: &Settings) -> Result<(), Usage> {
     let longest = settings.heartbeat_interval.saturating_add(settings.heartbeat_jitter);
-    let allowed = settings.lease_timeout / BEAT_PART;
+    let allowed = settings.lease_timeout / HEARTBEAT_PART;
     if longest <= allowed {
         return Ok(());
     }
@@ -344,7 +344,7 @@ mod tests {
         let wrong: [&[&str]; 8] = [
             &[],
             &["status"],
-            &["look", "reports"],
+            &["reads", "reports"],
             &["a", "--namespace", "b"],
             &["status", "a", "b"],
             &["status", "a", "--once"],

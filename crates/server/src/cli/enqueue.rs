@@ -18,7 +18,7 @@ use super::remote::{Outage, Remote, RemoteArgs, RemoteResponse, Usage};
 use super::template::TemplateArgs;
 
 /// The time between two reads of the queue of a job that does not start.
-const QUEUE_LOOK_INTERVAL: Duration = Duration::from_secs(2);
+const QUEUE_READ_INTERVAL: Duration = Duration::from_secs(2);
 /// The limits of all inputs are far below this one. It bounds the memory for an input that is too large.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
@@ -120,7 +120,7 @@ fn report_end(remote: &Remote, ended: &RemoteResponse) -> Result<ExitCode> {
 async fn wait(remote: &Remote, id: &str) -> Result<RemoteResponse> {
     let mut shown = Shown::new();
     let mut outage = Outage::default();
-    let mut queue_looked_at: Option<Instant> = None;
+    let mut queue_read_at: Option<Instant> = None;
     let mut obstacle = None;
     // Short at first, to detect soon that no worker is there. On a terminal the bar should move; elsewhere the server
     // may hold the response back.
@@ -134,8 +134,8 @@ async fn wait(remote: &Remote, id: &str) -> Result<RemoteResponse> {
                 let status = Status::parse(&text(&job, "status"));
                 if status != Some(Status::Pending) {
                     obstacle = None;
-                } else if queue_looked_at.is_none_or(|at| at.elapsed() >= QUEUE_LOOK_INTERVAL) {
-                    queue_looked_at = Some(Instant::now());
+                } else if queue_read_at.is_none_or(|at| at.elapsed() >= QUEUE_READ_INTERVAL) {
+                    queue_read_at = Some(Instant::now());
                     obstacle = obstacle_in(remote, &text(&job, "queue")).await;
                 }
                 shown.update(&job, obstacle.as_deref());

@@ -140,7 +140,7 @@ fn wrong_usage_of_bench(error: anyhow::Error) -> anyhow::Error {
     error.downcast::<convoke_bench::Usage>().map_or_else(|other| other, |wrong| Usage(wrong.0).into())
 }
 
-/// What is set in the environment and in the file here, for commands that are no clients of a server.
+/// Returns the configuration from the environment and the file here, for commands that are no clients of a server.
 fn configured() -> Result<Config, Usage> {
     let load =
         Load { file: None, directory: PathBuf::from("."), variables: config::variables(), flags: Flags::default() };

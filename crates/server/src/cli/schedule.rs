@@ -64,10 +64,10 @@ struct AddArgs {
     job_type: JobType,
     #[command(flatten)]
     template: TemplateArgs,
-    /// What to do about ticks that passed while no node led [default: latest]
+    /// The ticks to make up for that passed while no node led [default: latest]
     #[arg(long)]
     missed: Option<Missed>,
-    /// What to do at a tick while a job of the schedule is still live [default: skip]
+    /// The effect of a tick while a job of the schedule is still live [default: skip]
     #[arg(long)]
     overlap: Option<Overlap>,
 }

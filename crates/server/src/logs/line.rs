@@ -246,16 +246,16 @@ mod tests {
 
     #[test]
     fn a_line_of_text_has_time_service_level_message_identity_and_fields() {
-        let line = text(|| tracing::info!(count = 3, error = "connection refused", "beat failed"));
+        let line = text(|| tracing::info!(count = 3, error = "connection refused", "heartbeat failed"));
         let (time, rest) = line.split_once(' ').expect("a time, then more");
         assert!(time.parse::<Timestamp>().is_ok(), "{line}");
-        assert_eq!(rest, "jobs  INFO beat failed node=n1 count=3 error=\"connection refused\"\n");
+        assert_eq!(rest, "jobs  INFO heartbeat failed node=n1 count=3 error=\"connection refused\"\n");
     }
 
     #[test]
     fn a_field_that_repeats_the_identity_is_written_once() {
-        let line = text(|| tracing::info!(node = "n1", "beat"));
-        assert!(line.ends_with(" INFO beat node=n1\n"), "{line}");
+        let line = text(|| tracing::info!(node = "n1", "heartbeat"));
+        assert!(line.ends_with(" INFO heartbeat node=n1\n"), "{line}");
         let line = text(|| tracing::info!(node = "n2", "renamed"));
         assert!(line.ends_with(" INFO renamed node=n2\n"), "{line}");
     }

@@ -79,7 +79,7 @@ pub fn set(name: &str, value: &str) -> (String, String) {
 /// The number in the ready line.
 fn ready(line: &str) -> Option<String> {
     let (number, rest) = line.strip_prefix("instance ")?.split_once(' ')?;
-    rest.ends_with("is ready: it answers echo and sleep").then(|| number.to_owned())
+    rest.ends_with("is ready: it handles echo and sleep").then(|| number.to_owned())
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ impl Stage {
         let mut program = self.start(&[&["serve", "k"], words].concat());
         let number = program.line("that it is ready", |line| {
             let (number, rest) = line.strip_prefix("instance ")?.split_once(' ')?;
-            rest.contains("is ready: it answers").then(|| number.to_owned())
+            rest.contains("is ready: it handles").then(|| number.to_owned())
         });
         let number = number.await.expect("it gets ready");
         (program, number)
@@ -41,7 +41,7 @@ async fn a_command_handles_the_requests_of_its_type() {
         "$CONVOKE_TOKEN" "$CONVOKE_MESH_COMMAND""#;
     let words = ["serve", "k", "--on", "shout", "--exec", "tr a-z A-Z", "--on", "who", "--exec", environment];
     let mut instance = stage.launch(stage.words(&words), vec![set("CONVOKE_TOKEN", "hush")]);
-    let ready = |line: &str| line.ends_with("is ready: it answers shout and who").then_some(());
+    let ready = |line: &str| line.ends_with("is ready: it handles shout and who").then_some(());
     instance.line("that it is ready", ready).await.expect("it gets ready");
     let call = async |words: &[&str]| stage.run(&[&["call", "k", "1"], words].concat()).await;
     assert_eq!(call(&["shout", r#"{"a": "b"}"#]).await.expect(0), "{\"A\": \"B\"}\n");
@@ -105,7 +105,7 @@ async fn a_request_of_the_demonstration_finishes_after_a_signal() {
     let mut instance = stage.start(&["serve", "k", "--http", "127.0.0.1:0"]);
     let address = |line: &str| line.strip_prefix("metrics at http://")?.strip_suffix("/metrics")?.parse().ok();
     let http = Http::new(instance.line("where its metrics are", address).await.expect("it listens"));
-    let ready = |line: &str| line.ends_with("it answers echo and sleep").then_some(());
+    let ready = |line: &str| line.ends_with("it handles echo and sleep").then_some(());
     instance.line("that it is ready", ready).await.expect("it gets ready");
     let mut caller = stage.start(&["call", "k", "1", "sleep", r#"{"ms":3000}"#]);
     wait_for_value("the request runs", 1.0, || async { http.metric("convoke_mesh_handlers", &[]).await }).await;
@@ -174,7 +174,7 @@ async fn a_broadcast_reaches_every_instance_and_its_sender_leaves_again() {
     let stage = Stage::new().await;
     let words = ["broadcast", "k", "clear", r#"{"keys":["a"]}"#];
     assert_eq!(stage.run(&words).await.expect(0), "received by 0 instances\n");
-    let (received, mut hearing) = tokio::sync::mpsc::unbounded_channel();
+    let (received, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let mesh = Mesh::at(&MeshAddress::new(stage.redis.url()), "k").await.expect("connects");
     let mesh = mesh.on_broadcast(move |from, clear: Clear| {
         let _ = received.send((from.0, clear));
@@ -183,7 +183,7 @@ async fn a_broadcast_reaches_every_instance_and_its_sender_leaves_again() {
     let mesh = mesh.start().await.expect("starts");
     assert_eq!(stage.run(&words).await.expect(0), "received by 1 instance\n");
     let clear = Clear { keys: vec!["a".into()] };
-    assert_eq!(hearing.recv().await, Some((mesh.instance_id().0 + 1, clear)));
+    assert_eq!(receiver.recv().await, Some((mesh.instance_id().0 + 1, clear)));
     assert_eq!(stage.run(&[&words[..], &["--json"]].concat()).await.json(), json!({ "instances": 1 }));
     assert_eq!(stage.instances().await, [mesh.instance_id().0]);
     mesh.stop().await;

@@ -54,10 +54,10 @@ pub async fn run(view: View, args: &ElectArgs) -> Result<ExitCode> {
     let every = if leases.lease_check_interval().is_some() { EVERY } else { EVERY_PAID };
     let clear = if args.watch && !args.json && std::io::stdout().is_terminal() { CLEAR } else { "" };
     loop {
-        let is_answered = match inspect(&*leases, &args.namespace).await {
+        let has_found = match inspect(&*leases, &args.namespace).await {
             Ok(seen) => {
                 line(format!("{clear}{}", seen.shown(view, args.json)))?;
-                seen.answers(view)
+                seen.has(view)
             }
             // With --watch, an outage is shown and the loop goes on.
             Err(error) if args.watch => {
@@ -67,7 +67,7 @@ pub async fn run(view: View, args: &ElectArgs) -> Result<ExitCode> {
             Err(error) => return Err(error),
         };
         if !args.watch {
-            return Ok(ExitCode::from(if is_answered { 0 } else { FAILED }));
+            return Ok(ExitCode::from(if has_found { 0 } else { FAILED }));
         }
         tokio::time::sleep(every).await;
     }
@@ -114,7 +114,7 @@ async fn inspect(leases: &dyn Leases, namespace: &str) -> Result<Seen> {
 }
 
 impl Seen {
-    fn answers(&self, view: View) -> bool {
+    fn has(&self, view: View) -> bool {
         match view {
             View::Status => self.lease.is_some(),
             View::Members => !self.members.is_empty(),

@@ -17,9 +17,9 @@ use super::signals::Signals;
 use crate::cli::supervise::{ChildTree, Deadline, Ending, GuardEvent, GuardLink, GuardOptions, Moment, Order};
 
 /// How often renewals are checked for within the time of a lease.
-const LOOKS_A_LEASE: u32 = 20;
-const LOOK_MIN: Duration = Duration::from_millis(5);
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const CHECKS_A_LEASE: u32 = 20;
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// The command that runs for as long as a term lasts.
 pub struct LeaderCommand {
@@ -85,8 +85,9 @@ impl<'a> GuardedTerm<'a> {
     }
 
     async fn watch(&mut self, signals: &mut Signals) -> Result<Outcome> {
-        let mut looks = tokio::time::interval((self.command.ttl / LOOKS_A_LEASE).clamp(LOOK_MIN, LOOK_MAX));
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut checks =
+            tokio::time::interval((self.command.ttl / CHECKS_A_LEASE).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX));
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let epoch = self.term.epoch();
         let (mut is_lost, mut kill_at) = (false, None);
         loop {
@@ -126,7 +127,7 @@ impl<'a> GuardedTerm<'a> {
                     self.guard.kill();
                     kill_at = Some(Instant::now() + self.command.grace);
                 }
-                _ = looks.tick() => self.move_deadline(),
+                _ = checks.tick() => self.move_deadline(),
             }
         }
     }

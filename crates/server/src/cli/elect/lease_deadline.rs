@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cli::supervise::{Deadline, Moment};
 
 /// A heartbeat comes within this part of the lease, or the command would be stopped before its first renewal.
-pub const BEAT_PART: u32 = 2;
+pub const HEARTBEAT_PART: u32 = 2;
 /// The command gets SIGKILL this part of the lease before the lease becomes uncertain.
 const MARGIN_PART: u32 = 20;
 /// The command gets SIGTERM this part of the lease before SIGKILL.
@@ -13,7 +13,7 @@ const GRACE_PART: u32 = 5;
 
 /// Returns the deadline for a lease of `ttl` that is certain for `left` after `now`. With the times that `--ttl` sets,
 /// a heartbeat comes every third of the lease and is retried after a ninth if it fails at once: after two or three
-/// failures, or one that hangs, the command is stopped. With any configuration a heartbeat comes within [`BEAT_PART`]
+/// failures, or one that hangs, the command is stopped. With any configuration a heartbeat comes within [`HEARTBEAT_PART`]
 /// of the lease, in time for a slow reply.
 pub fn lease_deadline(now: Moment, left: Duration, ttl: Duration, grace: Duration) -> Deadline {
     let kill_after = left.saturating_sub(ttl / MARGIN_PART);

@@ -137,7 +137,7 @@ impl ServeArgs {
         };
         let id = started?;
         logs::identify("instance", &id.to_string());
-        line(format!("instance {id} of {} is ready: it answers {}", printable(&self.key), printable(&listed(&types))))?;
+        line(format!("instance {id} of {} is ready: it handles {}", printable(&self.key), printable(&listed(&types))))?;
         stop.asked().await;
         tracing::info!("leaving the mesh");
         let running = instance.handlers_running();

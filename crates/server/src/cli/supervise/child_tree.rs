@@ -20,7 +20,7 @@ use rustix::process::{
 use tokio::signal::unix::{self, SignalKind, signal};
 
 /// The time between two checks: a process may become a child of this one without a signal.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct ChildTree {
     child_signals: unix::Signal,
@@ -61,7 +61,7 @@ impl ChildTree {
     /// signal, and it returns soon in any case.
     pub async fn child_ended(&mut self, is_dying: bool) {
         if is_dying {
-            let _ = tokio::time::timeout(LOOK_INTERVAL, self.child_signals.recv()).await;
+            let _ = tokio::time::timeout(CHECK_INTERVAL, self.child_signals.recv()).await;
         } else {
             self.child_signals.recv().await;
         }

@@ -28,7 +28,7 @@ pub const NAME: &str = "guard";
 /// The name by which a guard starts the binary that becomes the command.
 const EXEC_NAME: &str = "guard-exec";
 /// A timer does not count while the machine sleeps, so the clock is read at least this often.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The exit codes of a shell for a command that cannot be run, and for a command that does not exist.
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -216,9 +216,9 @@ impl Supervised {
 
     fn until_next(&self, now: Moment) -> Duration {
         match self.deadline {
-            Some(_) if self.is_killed => LOOK_INTERVAL,
-            Some(deadline) if self.is_stopping => deadline.kill_at.since(now).min(LOOK_INTERVAL),
-            Some(deadline) => deadline.terminate_at.since(now).min(LOOK_INTERVAL),
+            Some(_) if self.is_killed => CHECK_INTERVAL,
+            Some(deadline) if self.is_stopping => deadline.kill_at.since(now).min(CHECK_INTERVAL),
+            Some(deadline) => deadline.terminate_at.since(now).min(CHECK_INTERVAL),
             // A command without a deadline waits for an order, so no timer is needed.
             None => Duration::MAX,
         }

@@ -1,7 +1,7 @@
-# What scripts/test and scripts/bench-peers share: a directory that goes with the script, servers that end with it, and
+# The common part of scripts/test and scripts/bench-peers: a directory that goes with the script, servers that end with it, and
 # programs that are installed where they are missing. It is sourced, with `set -uo pipefail`, from the root of the repository.
 
-# What a script started and must end: processes, and the process group of `logged`.
+# The children that a script must end: processes, and the process group of `logged`.
 started=()
 running=
 # The file that keeps packages from starting services, if this script has made it.
@@ -51,7 +51,7 @@ may_install() {
     [ "${#root[@]}" -eq 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
 }
 
-# Packages of servers start them as services, unless this file says no. Where a machine has one, it has its reasons.
+# Packages of servers start them as services, unless this file forbids it. A machine that has one has its reasons.
 start_no_services() {
     local policy=/usr/sbin/policy-rc.d
     [ -e "$policy" ] && return
@@ -122,7 +122,7 @@ npm_packages() {
     printf '%s\n' "$home"
 }
 
-# logged LOG COMMAND...: runs it, shows and keeps what it says; sets $code. In the background and a process group of its
+# logged LOG COMMAND...: runs it, shows and keeps its output; sets $code. In the background and a process group of its
 # own, so that a signal is heeded at once and reaches all of it.
 logged() {
     local log=$1

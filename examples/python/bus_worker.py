@@ -16,7 +16,7 @@ running, lock, stopping = {}, threading.Lock(), threading.Event()  # running: ex
 def now():
     return datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
 
-def beat(state="active"):
+def heartbeat(state="active"):
     with lock:
         runs = list(running)
     message = {"v": 1, "workerId": ME, "queues": [QUEUE], "running": len(runs), "free": SLOTS - len(runs),
@@ -30,7 +30,7 @@ def publish(job, kind, **more):
         pipe.publish(f"{PREFIX}.job.bell", json.dumps({"v": 1, "jobs": [job["jobId"]]}))
         pipe.execute()
 
-def handle(job, cancelled):  # your code; it may look at cancelled.is_set()
+def handle(job, cancelled):  # your code; it may check cancelled.is_set()
     return {"echo": job["args"]}
 
 def run(entry, job):
@@ -44,7 +44,7 @@ def run(entry, job):
     publish(job, **(end if not cancelled.is_set() else {"kind": "cancelled"}))
     with lock:
         del running[job["executionId"]]
-    beat()
+    heartbeat()
 
 def watch():  # heartbeats and cancellations
     topic = server.pubsub(ignore_subscribe_messages=True)
@@ -52,7 +52,7 @@ def watch():  # heartbeats and cancellations
     last = 0.0
     while not stopping.is_set():
         if time.monotonic() - last >= 10:
-            beat()
+            heartbeat()
             last = time.monotonic()
         if (message := topic.get_message(timeout=1)) and (run := running.get(json.loads(message["data"])["executionId"])):
             run.set()
@@ -73,7 +73,7 @@ while not stopping.is_set():
             running[job["executionId"]] = threading.Event()
         threading.Thread(target=run, args=(entry, job)).start()
     if taken:
-        beat()
+        heartbeat()
 while running:  # finish what was taken, then leave
     time.sleep(0.02)
-beat("gone")
+heartbeat("gone")

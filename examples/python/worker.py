@@ -5,7 +5,7 @@ import json, os, signal, sys, threading, time, urllib.error, urllib.request
 SERVER = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("CONVOKE_SERVER", "http://127.0.0.1:3000")
 QUEUE = sys.argv[2] if len(sys.argv) > 2 else "python"
 ME = {"workerId": f"python-{os.getpid()}-{time.time_ns()}"}
-running, cancelled, stopping, beat_every = set(), set(), threading.Event(), 10.0
+running, cancelled, stopping, heartbeat_every = set(), set(), threading.Event(), 10.0
 
 def call(verb, **body):
     headers = {"Authorization": f"Bearer {token}"} if (token := os.environ.get("CONVOKE_TOKEN")) else {}
@@ -26,24 +26,24 @@ def call(verb, **body):
         time.sleep(1)
 
 def register():
-    global beat_every
+    global heartbeat_every
     if every := call("register", queues=[QUEUE], concurrency=1).get("heartbeatInterval"):
-        beat_every = {"ms": 0.001, "s": 1, "m": 60}.get(every.lstrip("0123456789"), 1) * float(every.rstrip("hms"))
+        heartbeat_every = {"ms": 0.001, "s": 1, "m": 60}.get(every.lstrip("0123456789"), 1) * float(every.rstrip("hms"))
 
-def beat():
-    while time.sleep(beat_every) is None:  # for ever: also while the last run is finished
+def heartbeat():
+    while time.sleep(heartbeat_every) is None:  # for ever: also while the last run is finished
         cancelled.update(call("heartbeat", running=list(running)).get("cancel", []))
 
 def handle(job):
     print("runs", job["type"], job["args"], flush=True)
     until = time.time() + (job["args"].get("seconds", 0) if isinstance(job["args"], dict) else 0)
-    while time.time() < until and job["executionId"] not in cancelled:  # a handler that takes long looks often
+    while time.time() < until and job["executionId"] not in cancelled:  # a handler that takes long checks this often
         time.sleep(0.1)
     return {"echo": job["args"]}
 
 [signal.signal(name, lambda *_: stopping.set()) for name in (signal.SIGTERM, signal.SIGINT)]
 register()
-threading.Thread(target=beat, daemon=True).start()
+threading.Thread(target=heartbeat, daemon=True).start()
 while not stopping.is_set():
     for job in call("poll", max=1, wait="2s").get("jobs", []):
         run = {"jobId": job["jobId"], "executionId": job["executionId"]}

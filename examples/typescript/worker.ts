@@ -15,7 +15,7 @@ type Message =
 const [url = "tcp://127.0.0.1:5555", serviceName = "my-service", workerId = "worker-1", shards = "100"] =
   process.argv.slice(2);
 const maxShardCount = Number(shards);
-const beatMs = Number(process.env.HEARTBEAT_MS ?? 5_000);
+const intervalMs = Number(process.env.HEARTBEAT_MS ?? 5_000);
 
 const socket = new Dealer({ linger: 1_000 });
 socket.connect(url);
@@ -30,10 +30,10 @@ const send = (type: "register" | "heartbeat" | "leave") =>
 
 await send("register");
 // The reply to every heartbeat is the current assignment: the next heartbeat replaces a message that was lost.
-const beating = setInterval(() => send("heartbeat"), beatMs);
+const heartbeats = setInterval(() => send("heartbeat"), intervalMs);
 
 const leave = async () => {
-  clearInterval(beating);
+  clearInterval(heartbeats);
   await send("leave");
   socket.close();
 };

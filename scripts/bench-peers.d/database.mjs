@@ -7,6 +7,6 @@ await client.connect();
 const { rows } = await client.query("select datname from pg_database where datname like 'bench\\_%'");
 for (const { datname } of rows) await client.query(`drop database ${client.escapeIdentifier(datname)} with (force)`);
 await client.query(`create database ${client.escapeIdentifier(name)}`);
-// What one system has written is not flushed while the next is measured.
+// The writes of one system are not flushed while the next is measured.
 await client.query('checkpoint');
 await client.end();

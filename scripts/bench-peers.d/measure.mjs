@@ -1,7 +1,7 @@
 // Measures one peer: node measure.mjs SYSTEM MODULE URL JOBS SINGLES SECONDS
 //
 // Jobs do nothing and have 100 bytes of JSON. The worker is a process of its own, so that it has a core to itself as far as
-// the machine has one. A phase ends when the worker has ended every job and the peer's own tables say that none is left.
+// the machine has one. A phase ends when the worker has ended every job and the peer's own tables have none left.
 // Latency is counted from the call that enqueues a job, at a fixed rate whether or not earlier calls have returned.
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

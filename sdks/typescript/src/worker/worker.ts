@@ -110,7 +110,7 @@ export class Worker {
       (error) => this.#fail(error),
     );
     this.#ended = this.#work();
-    // Whoever waits for `stop` or `run` receives the error; without one it must not end the process.
+// A caller that waits for `stop` or `run` receives the error; without one it must not end the process.
     this.#ended.catch((error: Error) => this.#logger.error(`worker ended worker=${this.id} error=${error.message}`));
     return this;
   }
@@ -258,7 +258,7 @@ export class Worker {
         if (this.#table.isDraining && this.#table.live === 0) return;
         this.#heartbeats?.flush();
         await new Promise<void>((resolve) => (this.#wakeReport = resolve));
-        // What else ends in this turn of the loop goes into the same request.
+// Other ends of this turn of the loop go into the same request.
         await new Promise<void>((resolve) => setImmediate(resolve));
         continue;
       }

@@ -12,10 +12,12 @@ const WAITING: &str = "waiting";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost() {
-    kill_all(Stage::open().await).await;
+    let mut stage = Stage::open().await;
+    kill_all(&mut stage).await;
+    stage.close().await;
 }
 
-pub async fn kill_all(mut stage: Stage) {
+pub async fn kill_all(stage: &mut Stage) {
     let ids: Vec<String> = (0..BACKLOG).map(|_| Uuid::now_v7().to_string()).collect();
     let jobs: Vec<Value> =
         ids.iter().map(|id| json!({ "id": id, "type": "plain", "queue": WAITING, "maxRetries": 20 })).collect();
@@ -33,5 +35,4 @@ pub async fn kill_all(mut stage: Stage) {
     let mut plan = traffic::plan("latecomer");
     plan.queues = vec![WAITING.into()];
     stage.fleet.start_worker(0, plan).await;
-    stage.close().await;
 }

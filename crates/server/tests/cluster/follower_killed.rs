@@ -6,10 +6,12 @@ use super::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_runs_find_another_owner_and_a_new_node_takes_its_place() {
-    kill_follower(Stage::open().await).await;
+    let mut stage = Stage::open().await;
+    kill_follower(&mut stage).await;
+    stage.close().await;
 }
 
-pub async fn kill_follower(mut stage: Stage) {
+pub async fn kill_follower(stage: &mut Stage) {
     let leader = stage.fleet.leader().await;
     let follower = stage.another_than(&[leader]);
     let id = stage.fleet.member(follower).id.clone();
@@ -31,7 +33,6 @@ pub async fn kill_follower(mut stage: Stage) {
         (!left && !known).then_some(())
     })
     .await;
-    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

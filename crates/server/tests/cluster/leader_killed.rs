@@ -4,10 +4,12 @@ use super::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_leads_and_the_killed_one_comes_back_as_a_follower() {
-    kill_leader(Stage::open().await).await;
+    let mut stage = Stage::open().await;
+    kill_leader(&mut stage).await;
+    stage.close().await;
 }
 
-pub async fn kill_leader(mut stage: Stage) {
+pub async fn kill_leader(stage: &mut Stage) {
     let leader = stage.fleet.leader().await;
     let before = stage.epoch(leader).await;
     let killed = std::time::Instant::now();
@@ -19,5 +21,4 @@ pub async fn kill_leader(mut stage: Stage) {
     stage.traffic.flows(60).await;
     stage.fleet.restart(leader).await;
     assert_eq!(stage.fleet.leader().await, next, "a term is not given up to one who comes back");
-    stage.close().await;
 }

@@ -10,10 +10,12 @@ pub const OVERSTAYS: (&str, &str) = ("failpoint", "overstay");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_late_writes_are_refused_and_counted_and_it_follows() {
-    pause_leader(Stage::open_with(&[OVERSTAYS]).await).await;
+    let mut stage = Stage::open_with(&[OVERSTAYS]).await;
+    pause_leader(&mut stage).await;
+    stage.close().await;
 }
 
-pub async fn pause_leader(mut stage: Stage) {
+pub async fn pause_leader(stage: &mut Stage) {
     let paused = stage.fleet.leader().await;
     let before = stage.epoch(paused).await;
     let http = stage.fleet.member(paused).http().clone();
@@ -32,7 +34,6 @@ pub async fn pause_leader(mut stage: Stage) {
     })
     .await;
     assert_eq!(stage.fleet.leader().await, next, "it follows");
-    stage.close().await;
 }
 
 /// The usual case: it wakes up, its lease is long over, and it notices by itself.

@@ -4,7 +4,7 @@
 //! Every scenario runs under the same [traffic](traffic) of jobs that complete, fail, retry, time out, are cancelled, log and
 //! report progress, beside a schedule that ticks, and ends with the same [verdict](verdict): what was acknowledged has ended,
 //! once; nobody owned what another did; epochs only rose; no tick is missing or doubled; nothing is left on the bus. A file
-//! is a fault.
+//! is a fault; [several] makes some of them in a row.
 
 mod all_down;
 mod channels_closed;
@@ -30,6 +30,7 @@ mod postgres_restarted;
 mod rate_limit;
 mod redis_emptied;
 mod run_again;
+mod several;
 mod shards_view;
 mod stage;
 mod traffic;

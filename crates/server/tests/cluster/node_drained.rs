@@ -17,16 +17,17 @@ async fn a_follower_leaves_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_resigns_first_and_leaves_nothing_behind() {
-    drain_leader(Stage::open().await).await;
+    let mut stage = Stage::open().await;
+    drain_leader(&mut stage).await;
+    stage.close().await;
 }
 
-pub async fn drain_leader(mut stage: Stage) {
+pub async fn drain_leader(stage: &mut Stage) {
     let leaving = stage.fleet.leader().await;
     let before = stage.epoch(leaving).await;
-    drain(&mut stage, leaving).await;
+    drain(stage, leaving).await;
     let next = stage.fleet.leader().await;
     assert!(next != leaving && stage.epoch(next).await > before);
-    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

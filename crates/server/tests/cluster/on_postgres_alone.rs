@@ -18,47 +18,65 @@ async fn stage() -> Stage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_leader_is_followed_by_another() {
-    leader_killed::kill_leader(stage().await).await;
+    let mut stage = stage().await;
+    leader_killed::kill_leader(&mut stage).await;
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_runs_of_a_killed_follower_find_another_owner() {
-    follower_killed::kill_follower(stage().await).await;
+    let mut stage = stage().await;
+    follower_killed::kill_follower(&mut stage).await;
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_drained_leaves_nothing_behind() {
-    node_drained::drain_leader(stage().await).await;
+    let mut stage = stage().await;
+    node_drained::drain_leader(&mut stage).await;
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_runs_of_a_killed_worker_run_elsewhere() {
-    worker_killed::kill_worker(stage().await).await;
+    let mut stage = stage().await;
+    worker_killed::kill_worker(&mut stage).await;
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_parted_from_postgresql_gives_way() {
-    parted_from_postgres::part_leader(stage().await).await;
+    let mut stage = stage().await;
+    parted_from_postgres::part_leader(&mut stage).await;
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_whose_connections_freeze_spoils_nothing() {
-    parted_from_postgres::freeze_follower(stage().await).await;
+    let mut stage = stage().await;
+    parted_from_postgres::freeze_follower(&mut stage).await;
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_of_postgresql_loses_nothing_that_was_acknowledged() {
-    postgres_restarted::restart_postgres(Stage::open_durable_on_postgres_alone().await).await;
+    let mut stage = Stage::open_durable_on_postgres_alone().await;
+    postgres_restarted::restart_postgres(&mut stage).await;
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_if_all_coordinators_are_killed() {
-    all_down::kill_all(stage().await).await;
+    let mut stage = stage().await;
+    all_down::kill_all(&mut stage).await;
+    stage.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_late_writes_of_a_paused_leader_are_refused() {
-    leader_paused::pause_leader(Stage::open_on_postgres_alone(&[leader_paused::OVERSTAYS]).await).await;
+    let mut stage = Stage::open_on_postgres_alone(&[leader_paused::OVERSTAYS]).await;
+    leader_paused::pause_leader(&mut stage).await;
+    stage.close().await;
 }
 
 /// Messages between nodes: events, shards of the leader, an end that another node waits for.

@@ -18,11 +18,15 @@ async fn a_leader_without_the_bus_gives_way() {
 /// Its connections stay open without traffic, which is harder to detect than a reset.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_that_hears_nothing_holds_up_nobody() {
-    let stage = Stage::open().await;
+    let mut stage = Stage::open().await;
+    freeze_follower(&mut stage).await;
+    stage.close().await;
+}
+
+pub async fn freeze_follower(stage: &mut Stage) {
     let leader = stage.fleet.leader().await;
     let parted = stage.another_than(&[leader]);
     stage.fleet.member(parted).redis.freeze();
     stage.traffic.flows(120).await;
     stage.fleet.member(parted).redis.heal();
-    stage.close().await;
 }

@@ -4,13 +4,14 @@ use super::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_is_there_and_ends() {
-    restart_postgres(Stage::open_durable().await).await;
+    let mut stage = Stage::open_durable().await;
+    restart_postgres(&mut stage).await;
+    stage.close().await;
 }
 
-pub async fn restart_postgres(mut stage: Stage) {
+pub async fn restart_postgres(stage: &mut Stage) {
     stage.fleet.postgres.restart_immediate().await;
     stage.traffic.flows(60).await;
     stage.fleet.postgres.restart_immediate().await;
     stage.traffic.flows(60).await;
-    stage.close().await;
 }

@@ -7,10 +7,12 @@ use super::traffic;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn its_runs_are_lost_and_run_again_elsewhere() {
-    kill_worker(Stage::open().await).await;
+    let mut stage = Stage::open().await;
+    kill_worker(&mut stage).await;
+    stage.close().await;
 }
 
-pub async fn kill_worker(mut stage: Stage) {
+pub async fn kill_worker(stage: &mut Stage) {
     let held = eventually("a worker with runs", || async {
         let running = stage.fleet.worker(0).running();
         (!running.is_empty()).then_some(running)
@@ -27,5 +29,4 @@ pub async fn kill_worker(mut stage: Stage) {
         })
         .await;
     }
-    stage.close().await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use convoke_testkit::invariants::Observations;
-use convoke_testkit::process::{GatewayWorker, Handling, Node, Plan, Signal, eventually};
+use convoke_testkit::process::{GatewayWorker, Handling, Node, Plan, Signal, eventually, wait_for_value};
 use serde_json::{Value, json};
 
 use super::server;
@@ -63,7 +63,7 @@ async fn a_worker_finishes_what_it_has_before_it_leaves() {
     std::fs::write(node.settings().directory().join("go"), "").expect("a file");
     assert_eq!(worker.wait().await.code(), Some(0));
     assert_eq!(node.job(&id).await["status"], "completed");
-    assert_eq!(active_workers(&node).await, 0);
+    wait_for_value("active workers", 0, || active_workers(&node)).await;
     let waiting = node.job_when(&later, &["pending"]).await;
     assert_eq!(waiting["attempt"], 0, "it takes nothing new, and a queue without workers keeps its jobs pending");
     let _next = node.exec_worker("q", "true");
@@ -100,7 +100,7 @@ async fn what_a_worker_cannot_finish_within_its_grace_goes_back_at_once_and_does
         stat.map_or(true, |stat| stat.contains(") Z ")).then_some(())
     })
     .await;
-    assert_eq!(active_workers(&node).await, 0);
+    wait_for_value("active workers", 0, || active_workers(&node)).await;
     let _next = node.exec_worker("q", "true");
     let job = node.job_when(&id, &["completed"]).await;
     assert_eq!(job["attempt"], 1, "with no retries at all there was one run left");

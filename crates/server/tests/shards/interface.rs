@@ -112,8 +112,8 @@ async fn a_silent_worker_s_shards_go_to_the_others() {
     let stage = Stage::start("rendezvous", Duration::from_millis(600), Duration::from_millis(50)).await;
     let connect = |worker: &'static str| convoke::ShardWorker::connect(stage.address(), "s", worker, 20);
     let (one, two) = (connect("one").await.expect("an address"), connect("two").await.expect("an address"));
-    wait_for_value("all twenty", 20, || async { one.shards().len() + two.shards().len() }).await;
-    assert!(!two.shards().is_empty());
+    let shared = || async { (one.shards().len() + two.shards().len(), two.shards().is_empty()) };
+    wait_for_value("all twenty, shared by both", (20, false), shared).await;
     drop(two);
     wait_for_value("all twenty by one", 20, || async { one.shards().len() }).await;
 }

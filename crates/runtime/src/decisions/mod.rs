@@ -110,6 +110,12 @@ impl Recorder {
         self.sink.written().await;
     }
 
+    /// Returns the records of an operation that is requested now. If its caller stops waiting, they are recorded as
+    /// [`Unknown`](Outcome::Unknown): the operation may be carried out.
+    fn unfinished(&self, decisions: Vec<Decision>) -> Unfinished<'_> {
+        Unfinished { recorder: self, since: self.since(), decisions }
+    }
+
     /// Records the first line of the process. `lasting`: whether the store outlives it; `retention_s`: after how many
     /// seconds ended jobs may be deleted, at the earliest.
     pub fn begin(&self, lasting: Option<bool>, retention_s: Option<u64>) {
@@ -121,5 +127,82 @@ impl Recorder {
     pub async fn end(&self) {
         self.record_one(self.since(), Decision::of(What::ProcessEnd, Outcome::Accepted));
         self.sink.written().await;
+    }
+}
+
+/// The records of an operation whose result is not known yet.
+struct Unfinished<'a> {
+    recorder: &'a Recorder,
+    since: u64,
+    decisions: Vec<Decision>,
+}
+
+impl Unfinished<'_> {
+    /// Records the decisions with their results.
+    fn finish(mut self, set_results: impl FnOnce(&mut Vec<Decision>)) {
+        let mut decisions = std::mem::take(&mut self.decisions);
+        set_results(&mut decisions);
+        self.recorder.record(self.since, decisions);
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let mut decisions = std::mem::take(&mut self.decisions);
+        decisions.iter_mut().for_each(|decision| decision.outcome = Outcome::Unknown);
+        self.recorder.record(self.since, decisions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+    }
+
+    impl Chance for Still {
+        fn bits(&self) -> u64 {
+            7 << 32
+        }
+    }
+
+    fn recorder() -> (Arc<Recorder>, Arc<DecisionLog>) {
+        let log = Arc::new(DecisionLog::default());
+        (Recorder::new(NodeId::new("n").expect("a name"), Arc::new(Still), &Still, log.clone()), log)
+    }
+
+    #[tokio::test]
+    async fn lines_are_numbered_on_and_know_what_ended_before_them() {
+        let (recorder, log) = recorder();
+        recorder.begin(Some(true), None);
+        let since = recorder.since();
+        recorder.record_one(recorder.since(), Decision::of(What::JobsPromote, Outcome::Accepted));
+        recorder.record_one(since, Decision::of(What::JobsDispatch, Outcome::Fenced));
+        recorder.end().await;
+        let places: Vec<_> = log.take().iter().map(|it| (it.seq, it.since, it.boot, it.what)).collect();
+        let expected = [
+            (1, 0, 7, What::ProcessBegin),
+            (2, 1, 7, What::JobsPromote),
+            (3, 1, 7, What::JobsDispatch),
+            (4, 3, 7, What::ProcessEnd),
+        ];
+        assert_eq!(places, expected);
+    }
+
+    #[test]
+    fn an_operation_that_nobody_waits_for_any_more_is_recorded_as_unknown() {
+        let (recorder, log) = recorder();
+        drop(recorder.unfinished(vec![Decision::of(What::RunTake, Outcome::Accepted)]));
+        recorder.unfinished(vec![Decision::of(What::RunTake, Outcome::Accepted)]).finish(|_| ());
+        let outcomes: Vec<_> = log.lines().iter().map(|it| it.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Unknown, Outcome::Accepted]);
     }
 }

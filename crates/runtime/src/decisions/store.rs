@@ -1,5 +1,6 @@
 //! A store that records its fenced operations. The methods about runs are in `store_runs`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -104,10 +105,9 @@ fn stored(job: &NewJob) -> Decision {
 #[async_trait]
 impl JobStore for RecordingStore {
     async fn insert(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
-        let since = self.recorder.since();
-        let mut decisions: Vec<Decision> = jobs.iter().map(stored).collect();
+        let unfinished = self.recorder.unfinished(jobs.iter().map(stored).collect());
         let result = self.inner.insert(jobs).await;
-        match &result {
+        unfinished.finish(|decisions| match &result {
             Ok(enqueued) => {
                 for (decision, Enqueued { id, created }) in decisions.iter_mut().zip(enqueued) {
                     if !created {
@@ -117,8 +117,7 @@ impl JobStore for RecordingStore {
                 }
             }
             Err(error) => decisions.iter_mut().for_each(|decision| decision.outcome = error.into()),
-        }
-        self.recorder.record(since, decisions);
+        });
         result
     }
 
@@ -244,26 +243,17 @@ impl ScheduleStore for RecordingStore {
     }
 
     async fn tick(&self, fence: Fence, ticks: Vec<Tick>) -> Result<Vec<Ticked>> {
-        let since = self.recorder.since();
-        let tick_of = |job: &NewJob| {
-            let decision = Decision { epoch: Some(fence.epoch()), ..stored(job) };
-            Decision { what: What::JobsTick, ..decision }
-        };
-        let planned: Vec<Vec<Decision>> = ticks.iter().map(|tick| tick.jobs.iter().map(tick_of).collect()).collect();
+        let of = |job: &NewJob| Decision { epoch: Some(fence.epoch()), what: What::JobsTick, ..stored(job) };
+        let planned = ticks.iter().flat_map(|tick| &tick.jobs).map(of).collect();
+        let unfinished = self.recorder.unfinished(planned);
         let result = self.inner.tick(fence, ticks).await;
-        let mut decisions: Vec<Decision> = Vec::new();
-        match &result {
+        unfinished.finish(|decisions| match &result {
             Ok(ticked) => {
-                for (planned, Ticked { made, .. }) in planned.into_iter().zip(ticked) {
-                    decisions.extend(planned.into_iter().filter(|it| it.job.is_some_and(|job| made.contains(&job))));
-                }
+                let made: HashSet<JobId> = ticked.iter().flat_map(|ticked| &ticked.made).copied().collect();
+                decisions.retain(|it| it.job.is_some_and(|job| made.contains(&job)));
             }
-            Err(error) => {
-                let outcome = error.into();
-                decisions.extend(planned.into_iter().flatten().map(|it| Decision { outcome, ..it }));
-            }
-        }
-        self.recorder.record(since, decisions);
+            Err(error) => decisions.iter_mut().for_each(|decision| decision.outcome = error.into()),
+        });
         result
     }
 }

@@ -4,13 +4,12 @@ use async_trait::async_trait;
 use convoke_core::decisions::{ClaimKind, Decision, Mark, Outcome, What};
 use convoke_core::jobs::{Claim, RunReport};
 use convoke_core::ports::store::*;
-use convoke_core::{Error, JobId, Result};
+use convoke_core::{JobId, Result};
 use jiff::Timestamp;
 
 use super::store::RecordingStore;
 
-/// Returns the record of a report, without its result. `None` for news that compare no owner and end nothing, unless they
-/// are rejected.
+/// Returns the record of a report, without its result.
 fn reported(report: &RunReport, what: What) -> Decision {
     let (claim, after) = match &report.owner {
         None => (None, None),
@@ -108,43 +107,44 @@ impl RunStore for RecordingStore {
     }
 
     async fn record(&self, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
-        let since = self.recorder.since();
         let what = |report: &RunReport| if report.end.is_some() { What::RunReport } else { What::RunClaim };
-        let mut decisions: Vec<Decision> = reports.iter().map(|report| reported(report, what(report))).collect();
+        let requested = reports.iter().map(|report| reported(report, what(report))).collect();
+        let unfinished = self.recorder.unfinished(requested);
         let result = self.inner.record(reports).await;
-        finish(&mut decisions, &result);
-        // News of a run that claim nothing and end nothing compare the run alone: an accepted one shows nothing.
-        decisions.retain(|it| it.end.is_some() || it.claim.is_some() || !it.is_accepted());
-        self.recorder.record(since, decisions);
+        unfinished.finish(|decisions| {
+            finish(decisions, &result);
+            // News of a run that claim nothing and end nothing compare the run alone: an accepted one shows nothing.
+            decisions.retain(|it| it.end.is_some() || it.claim.is_some() || !it.is_accepted());
+        });
         result
     }
 
     async fn end_as_leader(&self, fence: Fence, reports: Vec<RunReport>) -> Result<Vec<Recorded>> {
-        let since = self.recorder.since();
         let of = |report| Decision { epoch: Some(fence.epoch()), ..reported(report, What::RunEnd) };
-        let mut decisions: Vec<Decision> = reports.iter().map(of).collect();
+        let unfinished = self.recorder.unfinished(reports.iter().map(of).collect());
         let result = self.inner.end_as_leader(fence, reports).await;
-        finish(&mut decisions, &result);
-        self.recorder.record(since, decisions);
+        unfinished.finish(|decisions| finish(decisions, &result));
         result
     }
 
     async fn reassign(&self, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
-        let since = self.recorder.since();
-        let mut decisions: Vec<Decision> = changes.iter().map(reassigned).collect();
+        let unfinished = self.recorder.unfinished(changes.iter().map(reassigned).collect());
         let result = self.inner.reassign(changes).await;
-        for (nth, decision) in decisions.iter_mut().enumerate() {
-            match result.as_ref().map(|all| all.get(nth)) {
-                Ok(Some(Reassigned::Done)) => {}
-                Ok(Some(Reassigned::OwnedBy(owner))) => {
-                    decision.outcome = Outcome::NotOwner;
-                    decision.before = owner.as_ref().map(Mark::from);
+        unfinished.finish(|decisions| match &result {
+            Err(error) => decisions.iter_mut().for_each(|decision| decision.outcome = error.into()),
+            Ok(reassigned) => {
+                for (decision, reassigned) in decisions.iter_mut().zip(reassigned) {
+                    match reassigned {
+                        Reassigned::Done => {}
+                        Reassigned::OwnedBy(owner) => {
+                            decision.outcome = Outcome::NotOwner;
+                            decision.before = owner.as_ref().map(Mark::from);
+                        }
+                        Reassigned::Over => decision.outcome = Outcome::Stale,
+                    }
                 }
-                Ok(Some(Reassigned::Over) | None) => decision.outcome = Outcome::Stale,
-                Err(error) => decision.outcome = Outcome::from(error as &Error),
             }
-        }
-        self.recorder.record(since, decisions);
+        });
         result
     }
 

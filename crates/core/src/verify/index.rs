@@ -143,6 +143,18 @@ impl<'a> Index<'a> {
         lines.iter().any(|it| it.decision.what == What::JobsPurge)
     }
 
+    /// Returns the lines by which nodes stored a job.
+    pub fn stored(&self, job: JobId) -> impl Iterator<Item = &'a Record> {
+        let lines = self.jobs.get(&job).map(Vec::as_slice).unwrap_or_default();
+        let stores = |it: &&Record| matches!(it.decision.what, What::JobsEnqueue | What::JobsTick);
+        lines.iter().copied().filter(move |it| stores(it) && it.decision.is_accepted())
+    }
+
+    /// Returns whether a job may have been deleted and its id used again: then its lines are about two jobs.
+    pub fn is_reused(&self, job: JobId) -> bool {
+        self.may_be_purged(job) || self.stored(job).nth(1).is_some()
+    }
+
     /// Returns why the history does not show everything.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::index::{Export, Index};
 use super::{Record, Violation};
 use crate::decisions::What;
+use crate::ids::JobId;
 
 const CODE: &str = "J1";
 /// How far the clocks of two processes may be apart.
@@ -16,8 +17,10 @@ const SKEW: SignedDuration = SignedDuration::from_mins(1);
 
 pub fn check(index: &Index<'_>, notes: &mut Vec<String>) -> Vec<Violation> {
     let mut found = Vec::new();
-    for lines in index.jobs.values() {
-        found.extend(changed(lines));
+    let retention = retention(index);
+    for (job, lines) in &index.jobs {
+        found.extend(changed(lines).filter(|_| !index.is_reused(*job)));
+        found.extend(retention.and_then(|retention| stored_twice(index, *job, retention)));
     }
     let Some(export) = index.exports.last() else {
         notes.push("without an export of the store (convoke history export) no lost job is found".into());
@@ -31,7 +34,7 @@ pub fn check(index: &Index<'_>, notes: &mut Vec<String>) -> Vec<Violation> {
         notes.push("the export of the store is incomplete: no lost job is found".into());
         return found;
     }
-    let Some(retention) = retention(index) else {
+    let Some(retention) = retention else {
         notes.push("no history of a node shows how long ended jobs are kept: no lost job is found".into());
         return found;
     };
@@ -80,6 +83,16 @@ fn is_kept(stored: &Record, export: &Export<'_>, retention: SignedDuration) -> b
 
 fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+/// A job that was stored a second time before its retention can have passed.
+fn stored_twice(index: &Index<'_>, job: JobId, retention: SignedDuration) -> Option<Violation> {
+    let mut stored: Vec<&Record> = index.stored(job).collect();
+    stored.sort_by_key(|record| record.decision.at);
+    let kept = retention.saturating_sub(SKEW);
+    let is_early = |pair: &&[&Record]| later(pair[0].decision.at, kept) > pair[1].decision.at;
+    let twice = stored.windows(2).find(is_early).filter(|_| !index.may_be_purged(job) && !index.is_fleeting)?;
+    Some(Violation::of(CODE, format!("job {job} was stored twice"), twice.iter().copied()))
 }
 
 /// A job that is another than the one that was requested.
@@ -141,6 +154,18 @@ mod tests {
         let mut incomplete = lost();
         incomplete.export("client", &[(2, "pending")]).last("client").count = Some(2);
         assert_eq!(incomplete.check(), []);
+    }
+
+    #[test]
+    fn a_job_that_is_stored_twice_is_found_unless_it_may_have_been_deleted() {
+        let mut world = World::new();
+        world.retention("n1", 86_400).enqueue("n1", 1).enqueue("n2", 1);
+        let what = format!("job {} was stored twice", job(1));
+        assert_eq!(world.check(), broken("J1", &what, &["n1:2", "n2:2"]));
+        world.later("n2", 86_400);
+        assert_eq!(world.check(), [], "its retention may have passed");
+        world.later("n2", -86_400).purge("n1", 1);
+        assert_eq!(world.check(), []);
     }
 
     #[test]

@@ -14,7 +14,8 @@ const CODE: &str = "J2";
 
 pub fn check(index: &Index<'_>) -> Vec<Violation> {
     let mut found: Vec<Violation> = index.runs.iter().flat_map(|(run, lines)| ended_twice(*run, lines)).collect();
-    found.extend(index.jobs.values().filter_map(|lines| completed_twice(lines)));
+    let jobs = index.jobs.iter().filter(|(job, _)| !index.is_reused(**job));
+    found.extend(jobs.filter_map(|(_, lines)| completed_twice(lines)));
     found
 }
 

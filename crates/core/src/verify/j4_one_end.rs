@@ -23,7 +23,7 @@ pub fn check(index: &Index<'_>) -> Vec<Violation> {
         many.or_else(|| left_completed(*job, lines))
             .or_else(|| seen_as_two(*job, lines).filter(|_| knows_redrives && redrives == 0))
     };
-    index.jobs.iter().filter_map(of).collect()
+    index.jobs.iter().filter(|(job, _)| !index.is_reused(**job)).filter_map(of).collect()
 }
 
 /// The end of the job by this line, as the store accepted it.

@@ -16,7 +16,7 @@ const CODE: &str = "J5";
 pub fn check(index: &Index<'_>) -> Vec<Violation> {
     let knows_redrives = index.silent_nodes().is_empty() && index.boots.values().all(|boot| boot.is_contiguous());
     let mut found = Vec::new();
-    for (job, lines) in &index.jobs {
+    for (job, lines) in index.jobs.iter().filter(|(job, _)| !index.is_reused(**job)) {
         found.extend(numbered_twice(*job, lines));
         if knows_redrives && index.redrives(*job) == 0 {
             found.extend(beyond_limit(*job, lines));

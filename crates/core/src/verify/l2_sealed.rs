@@ -31,7 +31,8 @@ pub fn check(index: &Index<'_>) -> Vec<Violation> {
             }
         }
     }
-    found.extend(index.jobs.values().flat_map(|lines| late_for_job(lines)));
+    let jobs = index.jobs.iter().filter(|(job, _)| !index.is_reused(**job));
+    found.extend(jobs.flat_map(|(_, lines)| late_for_job(lines)));
     found
 }
 

@@ -168,7 +168,8 @@ async fn a_running_coordinator_is_checked_by_its_address() {
 async fn a_history_that_is_a_directory_is_refused_by_its_key() {
     let builder = server();
     let directory = builder.directory().display().to_string();
-    let mut refused = builder.args(["--history", &directory]).spawn();
+    let builder = builder.args(["--history", &directory]);
+    let mut refused = builder.spawn();
     assert_eq!(refused.wait().await.code(), Some(2));
     let printed = refused.printed().join("\n");
     assert!(printed.contains(&format!("node.history: expected a file that can be written, {directory}")), "{printed}");

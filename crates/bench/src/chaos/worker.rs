@@ -25,6 +25,9 @@ use tokio::time::Instant;
 
 const CONCURRENCY: usize = 16;
 const RUN_MAX: Duration = Duration::from_millis(60);
+/// One of so many runs takes long, so that nodes that drain or die leave runs for others.
+const LONG_OF: u32 = 10;
+const LONG_RUN_MAX: Duration = Duration::from_secs(2);
 /// One of so many runs fails.
 const FAILED_OF: u32 = 25;
 const HEARTBEAT: Duration = Duration::from_millis(250);
@@ -160,11 +163,12 @@ impl Worker {
 
     async fn execute(self: Arc<Self>, run: Assignment) {
         self.record(self.recorder.since(), What::ClientRan, Outcome::Accepted, run, None);
-        let (part, fails) = {
+        let (time, fails) = {
             let mut random = rand::rng();
-            (random.random::<f64>(), random.random_ratio(1, FAILED_OF))
+            let longest = if random.random_ratio(1, LONG_OF) { LONG_RUN_MAX } else { RUN_MAX };
+            (longest.mul_f64(random.random::<f64>()), random.random_ratio(1, FAILED_OF))
         };
-        tokio::time::sleep(RUN_MAX.mul_f64(part)).await;
+        tokio::time::sleep(time).await;
         let (kind, end) =
             if fails { ("failed", ExecutionStatus::Failed) } else { ("completed", ExecutionStatus::Completed) };
         let mut event = json!({ "executionId": run.execution_id, "jobId": run.job_id, "kind": kind });

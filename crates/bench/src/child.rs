@@ -32,6 +32,9 @@ pub struct Engines {
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server",
         value_parser = clap::value_parser!(u8).range(1..=16))]
     pub nodes: u8,
+    /// The private servers write the history of their fenced decisions, to files that are deleted after the run
+    #[arg(long, conflicts_with = "server")]
+    pub history: bool,
     /// Workers use the bus instead of a gateway
     #[arg(long, requires = "bus")]
     pub bus_workers: bool,
@@ -45,7 +48,8 @@ impl Children {
     pub async fn start(dir: &Path, engines: &Engines) -> Result<Children> {
         let mut children = Children::default();
         for _ in 0..engines.nodes {
-            children.0.push(Child::start(dir, engines, "off").await?);
+            let nth = children.0.len();
+            children.0.push(Child::start_nth(dir, engines, "off", nth).await?);
         }
         Ok(children)
     }
@@ -88,6 +92,11 @@ pub struct Memory {
 impl Child {
     /// Starts on the given engines, or else on a file in `dir`.
     pub async fn start(dir: &Path, engines: &Engines, shards: &str) -> Result<Child> {
+        Self::start_nth(dir, engines, shards, 0).await
+    }
+
+    /// The same; each of several has a history of its own.
+    async fn start_nth(dir: &Path, engines: &Engines, shards: &str, nth: usize) -> Result<Child> {
         let mut command = process::ourselves()?;
         command.args(["serve", "--http", "127.0.0.1:0", "--shards", shards, "--store"]);
         match &engines.store {
@@ -96,6 +105,9 @@ impl Child {
         };
         if let Some(url) = &engines.bus {
             command.args(["--bus", url, "--bus-prefix", &engines.bus_prefix]);
+        }
+        if engines.history {
+            command.arg("--history").arg(dir.join(format!("history-{nth}.jsonl")));
         }
         command.current_dir(dir);
         let (mut url, mut shards) = (None, None);

@@ -6,7 +6,7 @@
 //! left out.
 
 mod contender;
-mod engine;
+pub mod engine;
 
 use std::time::{Duration, Instant};
 

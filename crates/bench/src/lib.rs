@@ -1,12 +1,15 @@
 //! `convoke bench`: measures each capability on this machine, beside a limit or a peer in the same run, because
 //! machines are noisy and only ratios are comparable.
 //!
+//! `convoke chaos` is here too ([`chaos`]), since it starts servers in the same way.
+//!
 //! Servers, electors and mesh instances that are measured are processes of the program that called [`run`]: `serve`, `elect`
 //! and `mesh serve` are commands of it. The program includes this crate by its feature `bench`, which is on by default; the
 //! product itself links nothing from here.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+pub mod chaos;
 mod child;
 mod election;
 mod jobs;

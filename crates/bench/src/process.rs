@@ -71,6 +71,26 @@ impl Process {
         Ok(())
     }
 
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(self.pid, signal)?)
+    }
+
+    /// Returns whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// Waits until it has ended.
+    pub async fn wait(mut self) -> Result<ExitStatus> {
+        let ended = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("{} did not stop", self.what))??)
+    }
+
     /// Like `stop`, for programs of others, whose exit codes differ.
     pub async fn end(mut self) -> Result<ExitStatus> {
         kill_process(self.pid, Signal::TERM)?;

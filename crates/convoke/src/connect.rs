@@ -41,10 +41,10 @@ use convoke_core::jobs::channels::Channels;
 use convoke_core::jobs::link::{ClientLink, WorkerLink};
 use convoke_core::limits::NAME_BYTES_MAX;
 use convoke_core::ports::{Bus, Clock, Leases, MeshLink};
+#[cfg(feature = "coordinator")]
+use convoke_core::ports::{Chance, SharedCache, Store};
 #[cfg(feature = "zmq")]
 use convoke_core::ports::{DealerConnecting, RouterBinding};
-#[cfg(feature = "coordinator")]
-use convoke_core::ports::{SharedCache, Store};
 use convoke_core::{Invalid, Result};
 pub use convoke_runtime::jobs::BUS_PREFIX;
 use convoke_runtime::jobs::BusClient;
@@ -195,6 +195,12 @@ pub fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
 
+/// Returns the system's source of random numbers.
+#[cfg(feature = "coordinator")]
+pub(crate) fn chance() -> Arc<dyn Chance> {
+    Arc::new(SystemChance)
+}
+
 /// The addresses of a coordinator's engines.
 #[cfg(feature = "coordinator")]
 #[derive(Debug, Clone, Copy)]
@@ -241,7 +247,7 @@ pub async fn backends(addresses: Addresses<'_>) -> Result<Ports> {
         (None, Some(leases)) => leases,
         (None, None) => open_leases("bus.url", bus, bus_prefix).await?,
     };
-    Ok(Ports { store, bus: channels, leases, cache, clock: clock(), chance: Arc::new(SystemChance) })
+    Ok(Ports { store, bus: channels, leases, cache, clock: clock(), chance: chance() })
 }
 
 /// The engines of a test server.

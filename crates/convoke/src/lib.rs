@@ -41,6 +41,8 @@ mod error;
 mod extract;
 mod handle;
 pub mod handler;
+#[cfg(feature = "coordinator")]
+pub mod history;
 mod identity;
 mod job;
 mod layer;

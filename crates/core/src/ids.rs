@@ -140,6 +140,13 @@ name_id!(
     ServiceName, "serviceName"
 );
 
+impl NodeId {
+    /// Returns a placeholder for a field that is about to be set.
+    pub(crate) fn unread() -> Self {
+        NodeId(Arc::default())
+    }
+}
+
 impl JobType {
     /// Returns a placeholder for a field that is about to be read.
     pub(crate) fn unread() -> Self {

@@ -11,6 +11,7 @@
 
 pub mod audit;
 mod byte_budget;
+pub mod decisions;
 pub mod duration;
 pub mod election;
 pub mod error;
@@ -25,6 +26,8 @@ pub mod mesh;
 pub mod ports;
 mod sections;
 pub mod shards;
+#[cfg(feature = "node")]
+pub mod verify;
 
 pub use byte_budget::ByteBudget;
 pub use error::{Error, Invalid, Result};

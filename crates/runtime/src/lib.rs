@@ -3,6 +3,8 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "node")]
+pub mod decisions;
 pub mod election;
 pub mod jobs;
 mod line_rate;

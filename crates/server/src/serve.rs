@@ -56,6 +56,9 @@ pub struct ServeArgs {
     /// Address of the shard coordinator, or off [default: tcp://127.0.0.1:5555]
     #[arg(long, value_name = "tcp://HOST:PORT|off")]
     shards: Option<String>,
+    /// Append the fenced decisions of this node to a file, for `convoke verify` [default: none]
+    #[arg(long, value_name = "FILE")]
+    history: Option<String>,
     /// Allow listening beyond loopback without tokens
     #[arg(long)]
     insecure: bool,
@@ -80,6 +83,7 @@ impl ServeArgs {
         flags.set("--bus-prefix", "bus.prefix", self.bus_prefix.as_deref());
         flags.set("--leases", "leases.url", self.leases.as_deref());
         flags.set("--shards", "shards.bind", self.shards.as_deref());
+        flags.set("--history", "node.history", self.history.as_deref());
         flags.set("--insecure", "http.insecure", self.insecure.then_some(true));
         flags.set("--no-dashboard", "dashboard.enabled", self.no_dashboard.then_some(false));
         flags
@@ -130,6 +134,7 @@ fn builder(config: &Config, node: NodeId, wants_shards: bool) -> Result<Coordina
         .base_path(&config.http.base_path)
         .dashboard(config.dashboard.clone())
         .settings(config.coordinator.clone());
+    let builder = config.node.history.iter().fold(builder, |builder, file| builder.history(file));
     Ok(builder.shards(ShardSettings { required: wants_shards, ..config.shards.clone() }))
 }
 

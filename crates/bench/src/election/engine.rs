@@ -98,19 +98,19 @@ impl Engine {
     }
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// Returns the directory of the newest version, if several are installed.
-fn postgres_programs() -> Option<PathBuf> {
+pub fn postgres_programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir(POSTGRES_HOME).ok()?;
     let programs = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
     programs.filter(|programs| programs.join("initdb").is_file()).max()
 }
 
 /// The server refuses to run as root: then it runs as the user that its package created.
-fn as_postgres(program: &Path) -> Command {
+pub fn as_postgres(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
@@ -119,7 +119,7 @@ fn as_postgres(program: &Path) -> Command {
     command
 }
 
-async fn done(command: &mut Command) -> Result<()> {
+pub async fn done(command: &mut Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).current_dir("/").output().await?;
     if !output.status.success() {
         bail!("{:?}: {}", command.as_std().get_program(), String::from_utf8_lossy(&output.stderr));
@@ -127,6 +127,6 @@ async fn done(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -1,5 +1,7 @@
 //! The options of a coordinator, and its start.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::{Invalid, NodeId};
@@ -7,6 +9,7 @@ use convoke_http::{
     AccessOptions, AppState, DashboardSettings, GuardedListener, Info, PublicPaths, Shards, Site, Token, host_and_port,
     recorder,
 };
+use convoke_runtime::decisions::Recorder;
 use convoke_runtime::jobs::{self, Ports, Settings};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::ShardSettings;
 #[cfg(feature = "zmq")]
 use super::shards::{self, check_shards};
-use super::{Coordinator, Server};
+use super::{Coordinator, Server, history};
 use crate::connect;
 use crate::error::Result;
 use crate::identity::fresh_id;
@@ -31,6 +34,7 @@ pub struct CoordinatorBuilder {
     bus_prefix: Option<String>,
     leases: Option<String>,
     cache: Option<String>,
+    history: Option<PathBuf>,
     http: Option<String>,
     access: AccessOptions,
     site: Site,
@@ -76,6 +80,13 @@ impl CoordinatorBuilder {
     /// `redis://…`, shared. Default: `memory:`.
     pub fn cache(mut self, url: impl Into<String>) -> Self {
         self.cache = Some(url.into());
+        self
+    }
+
+    /// Appends the node's fenced decisions to this file, one line of JSON each, for `convoke verify`. Each node needs a file
+    /// of its own. Default: none.
+    pub fn history(mut self, file: impl Into<PathBuf>) -> Self {
+        self.history = Some(file.into());
         self
     }
 
@@ -170,10 +181,12 @@ impl CoordinatorBuilder {
             None => (None, self.access.policy(&[]).unwrap_or_else(|| convoke_http::Access::Loopback.into())),
         };
         let address = listener.as_ref().map(|listener| listener.local_addr()).transpose()?;
-        let ports = connect::backends(self.addresses()).await?;
+        let history = self.history.as_deref().map(history::open).transpose()?;
+        let mut ports = connect::backends(self.addresses()).await?;
+        let recorder = history.map(|file| history::record(file, &id, &mut ports, &self.settings.retention));
         // Metrics that are recorded before there is a recorder are lost.
         let metrics = recorder::shared();
-        let (shards, duties) = self.shard_duty(&id, &ports).await?;
+        let (shards, duties) = self.shard_duty(&id, &ports, recorder.as_ref()).await?;
         let node = jobs::Coordinator::start_with(id, ports, self.settings.clone(), duties).await?;
         let mut background = Vec::new();
         if listener.is_none() {
@@ -195,7 +208,7 @@ impl CoordinatorBuilder {
             });
             Server { address, closing, ended }
         });
-        Ok(Coordinator { node, state, server, drained: OnceCell::new(), _background: background })
+        Ok(Coordinator { node, state, server, recorder, drained: OnceCell::new(), _background: background })
     }
 
     /// Copies the addresses that were set by their own methods into the settings.
@@ -258,14 +271,24 @@ impl CoordinatorBuilder {
     }
 
     #[cfg(feature = "zmq")]
-    async fn shard_duty(&self, id: &NodeId, ports: &Ports) -> Result<(Option<Shards>, Vec<jobs::Duty>)> {
+    async fn shard_duty(
+        &self,
+        id: &NodeId,
+        ports: &Ports,
+        recorder: Option<&Arc<Recorder>>,
+    ) -> Result<(Option<Shards>, Vec<jobs::Duty>)> {
         let Some(options) = self.shards.as_ref().filter(|shards| shards.is_on()) else { return Ok((None, Vec::new())) };
-        let (shards, duty) = shards::prepare(options, self.addresses(), id, ports).await?;
+        let (shards, duty) = shards::prepare(options, self.addresses(), id, ports, recorder).await?;
         Ok((Some(shards), vec![duty]))
     }
 
     #[cfg(not(feature = "zmq"))]
-    async fn shard_duty(&self, _: &NodeId, _: &Ports) -> Result<(Option<Shards>, Vec<jobs::Duty>)> {
+    async fn shard_duty(
+        &self,
+        _: &NodeId,
+        _: &Ports,
+        _: Option<&Arc<Recorder>>,
+    ) -> Result<(Option<Shards>, Vec<jobs::Duty>)> {
         Ok((None, Vec::new()))
     }
 }

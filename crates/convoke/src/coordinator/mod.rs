@@ -22,6 +22,7 @@
 //! after `cluster.dead_node_timeout`, and its runs go on with another owner.
 
 mod builder;
+mod history;
 #[cfg(feature = "zmq")]
 mod shards;
 
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 use convoke_core::NodeId;
 use convoke_http::AppState;
+use convoke_runtime::decisions::Recorder;
 use convoke_runtime::jobs;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +58,8 @@ pub struct Coordinator {
     node: jobs::Coordinator,
     state: AppState,
     server: Option<Server>,
+    /// Writes the history, if there is one.
+    recorder: Option<Arc<Recorder>>,
     /// Whether every run found another owner. Set by the drain.
     drained: OnceCell<bool>,
     _background: Vec<AbortOnDropHandle<()>>,
@@ -175,6 +179,9 @@ impl Coordinator {
             server.ended.cancelled().await;
         }
         self.node.stop().await;
+        if let Some(recorder) = &self.recorder {
+            recorder.end().await;
+        }
         is_clean
     }
 }

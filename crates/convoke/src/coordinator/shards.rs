@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use convoke_core::ports::RouterBinding;
 use convoke_core::shards::Settings as ShardSettings;
 use convoke_core::shards::settings::{ANY, OFF};
 use convoke_core::{Error, Invalid, NodeId, duration};
 use convoke_http::{Shards, host_and_port, resolve};
+use convoke_runtime::decisions::{Recorder, RecordingBinding};
 use convoke_runtime::jobs::{Duty, Ports};
 use convoke_runtime::shards::{ShardsDuty, ShardsRelay};
 
@@ -74,6 +76,7 @@ pub(super) async fn prepare(
     addresses: Addresses<'_>,
     node: &NodeId,
     ports: &Ports,
+    recorder: Option<&Arc<Recorder>>,
 ) -> Result<(Shards, Duty)> {
     let ShardSettings { bind, required, .. } = settings;
     let security = security(settings)?;
@@ -89,6 +92,10 @@ pub(super) async fn prepare(
         convoke_core::Error::Invalid(invalid) => Invalid::new("shards.bind", invalid.to_string()).into(),
         error => error,
     })?;
+    let binding: Arc<dyn RouterBinding> = match recorder {
+        Some(recorder) => RecordingBinding::new(binding, recorder.clone()),
+        None => binding,
+    };
     let mut duty = ShardsDuty::new(binding, settings.clone(), epochs_last(addresses), ports.clock.clone());
     if ports.store.is_lasting() {
         duty = duty.listing_workers(ports.store.clone());

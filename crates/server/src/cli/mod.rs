@@ -1,6 +1,6 @@
 //! The command line: a noun, then a verb.
 //!
-//! Every command except `serve`, `test-server`, `bench`, `mesh`, `elect`, `worker run` and `shards join` is a thin client of the HTTP
+//! Every command except `serve`, `test-server`, `verify`, `chaos`, `bench`, `mesh`, `elect`, `worker run` and `shards join` is a thin client of the HTTP
 //! API: it validates its arguments, sends a request, and prints the response as a table or, with `--json`, as the
 //! server sent it. Results go to standard output; everything else (progress, errors, hints) to standard error. The exit
 //! code is 0 on success, 1 on failure, 2 if the command line is wrong.
@@ -13,6 +13,7 @@ mod elect;
 mod enqueue;
 mod events;
 mod exec;
+mod history;
 mod job;
 mod mesh;
 mod output;
@@ -24,6 +25,7 @@ mod shards;
 mod supervise;
 mod template;
 mod test_server;
+mod verify;
 mod worker;
 
 use std::ffi::OsString;
@@ -85,12 +87,21 @@ pub enum Command {
     /// Run a command on one machine of many: only while it leads
     #[command(after_help = elect::HELP)]
     Elect(elect::ElectArgs),
+    /// Export what a store holds as a history of decisions
+    History(history::HistoryArgs),
+    /// Check histories of decisions against the invariants
+    #[command(after_help = verify::HELP)]
+    Verify(verify::VerifyArgs),
     /// Run a coordinator for tests, in memory: time stands still until the test moves it
     #[command(after_help = test_server::HELP)]
     TestServer(test_server::TestServerArgs),
     /// Supervises a command on behalf of the process that started it
     #[command(hide = true)]
     Guard(supervise::GuardArgs),
+    /// Let faults happen on a throw-away cluster of its own, and check all histories
+    #[cfg(feature = "bench")]
+    #[command(after_help = convoke_bench::chaos::HELP)]
+    Chaos(convoke_bench::chaos::ChaosArgs),
     /// Measure throughput and latency on this machine
     #[cfg(feature = "bench")]
     Bench(convoke_bench::BenchArgs),
@@ -120,8 +131,12 @@ impl Cli {
             Some(Command::Mesh(args)) => mesh::run(args, verbose).await?,
             Some(Command::Shards(args)) => shards::run(args, verbose).await?,
             Some(Command::Elect(args)) => return elect::run(args).await,
+            Some(Command::History(args)) => history::run(args).await?,
+            Some(Command::Verify(args)) => return verify::run(args).await,
             Some(Command::TestServer(args)) => test_server::run(args).await?,
             Some(Command::Guard(args)) => return supervise::run_guard(args).await,
+            #[cfg(feature = "bench")]
+            Some(Command::Chaos(args)) => return convoke_bench::chaos::run(args).await.map_err(wrong_usage_of_bench),
             #[cfg(feature = "bench")]
             Some(Command::Bench(args)) => convoke_bench::run(args).await.map_err(wrong_usage_of_bench)?,
         }

@@ -114,15 +114,20 @@ impl CallError {
     }
 }
 
+/// Returns a client of the server. A wrong address or token is a wrong command line.
+pub fn connect(args: &RemoteArgs) -> Result<convoke::Http, Usage> {
+    let token = args.token.clone().filter(|token| !token.is_empty());
+    let http = convoke::Http::connect(&args.server, token).map_err(|error| match error {
+        Error::Invalid(invalid) if invalid.field == "token" => Usage(format!("--token: {}", invalid.message)),
+        Error::Invalid(invalid) => Usage(format!("--server: {}", invalid.message)),
+        other => Usage(format!("--server {}: {other}", args.server)),
+    })?;
+    Ok(http.via("cli"))
+}
+
 impl Remote {
     pub fn new(args: &RemoteArgs, verbose: u8) -> Result<Self> {
-        let token = args.token.clone().filter(|token| !token.is_empty());
-        let http = convoke::Http::connect(&args.server, token).map_err(|error| match error {
-            Error::Invalid(invalid) if invalid.field == "token" => Usage(format!("--token: {}", invalid.message)),
-            Error::Invalid(invalid) => Usage(format!("--server: {}", invalid.message)),
-            other => Usage(format!("--server {}: {other}", args.server)),
-        })?;
-        let http = http.via("cli");
+        let http = connect(args)?;
         Ok(Remote { http, server: args.server.clone(), verbose: verbose > 0, json: args.json })
     }
 

@@ -25,7 +25,11 @@ impl Config {
 
     fn check_node(&self) -> Result<(), Invalid> {
         let id = self.node.id.as_ref().map(NodeId::new).transpose();
-        id.map(drop).map_err(|invalid| Invalid::new("node.id", invalid.message))
+        id.map(drop).map_err(|invalid| Invalid::new("node.id", invalid.message))?;
+        if self.node.history.as_deref() == Some("") {
+            return Err(Invalid::new("node.history", "expected the path of a file, got an empty text"));
+        }
+        Ok(())
     }
 
     /// Rejects keys that have no effect.

@@ -13,6 +13,8 @@ sections! {
     Node {
         /// `None`: the host's name and a random number.
         id: Option<String> = None,
+        /// The file that the fenced decisions of this node are appended to. `None`: they are not recorded.
+        history: Option<String> = None,
     }
     Http {
         /// `host:port`; with port 0 the system chooses a free port.

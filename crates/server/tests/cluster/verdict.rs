@@ -42,6 +42,7 @@ impl Stage {
         assert_logs(&fleet, &seen).await;
         let entries = chronicler.entries().await;
         history_holds(&entries);
+        fleet.histories_hold();
         assert_led_by_the_last_to_seal(&fleet, &entries).await;
         wait_for_value("keys of jobs on the bus", Vec::new(), || async {
             let keys = fleet.bus_keys().await;

@@ -13,6 +13,7 @@ mod examples;
 mod exclusivity;
 mod floods;
 mod follow;
+mod histories;
 mod jobs;
 mod large_jobs;
 mod logs;

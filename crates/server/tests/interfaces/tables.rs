@@ -14,12 +14,12 @@ pub enum Capability {
 use Capability::*;
 
 /// A command and the words that its help must have.
-pub const COMMANDS: [(Capability, &str, &str); 51] = [
-    (Jobs, "", "serve enqueue job schedule queue dead worker cluster audit events bench"),
+pub const COMMANDS: [(Capability, &str, &str); 54] = [
+    (Jobs, "", "serve enqueue job schedule queue dead worker cluster audit events history verify chaos bench"),
     (
         Jobs,
         "serve",
-        "--config --node-id --http --store --bus --bus-prefix --leases --insecure --no-dashboard --demo --print-config",
+        "--config --node-id --http --store --bus --bus-prefix --leases --history --insecure --no-dashboard --demo --print-config",
     ),
     (Shards, "serve", "--shards"),
     (
@@ -82,6 +82,9 @@ pub const COMMANDS: [(Capability, &str, &str); 51] = [
     (Jobs, "cluster drain", "--no-wait"),
     (Jobs, "events", "--types"),
     (Jobs, "audit", "--who --action --target --since --until --limit --all --cursor --json"),
+    (Jobs, "history export", "--server --token"),
+    (Jobs, "verify", "--drained --json --token"),
+    (Jobs, "chaos", "--for --nodes --faults --on --seed --json --keep"),
     (Jobs, "test-server", "--http --seed --start --insecure --json"),
     (Jobs, "bench jobs", "--json"),
     (Shards, "bench shards", ""),
@@ -158,8 +161,9 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 57] = [
 ];
 
 /// A key and its default as it is printed; an empty one where there is none to print.
-pub const KEYS: [(Capability, &str, &str); 80] = [
+pub const KEYS: [(Capability, &str, &str); 81] = [
     (Jobs, "node.id", ""),
+    (Jobs, "node.history", ""),
     (Jobs, "http.bind", "127.0.0.1:3000"),
     (Jobs, "http.tokens", "[]"),
     (Jobs, "http.public", ""),

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use convoke_core::verify::{Expectations, History, Place};
 use serde_json::Value;
 
 use super::bus_reader::BusReader;
@@ -110,7 +111,8 @@ impl Grounds {
         let postgres = Proxy::start(self.postgres).await;
         let store = format!("{}&application_name={id}", database_url(postgres.address(), &self.database));
         let builder = NodeBuilder::new(&self.binary).store(&store);
-        let builder = builder.args(["--node-id", id, "--bus-prefix", &self.prefix]);
+        let history = builder.directory().join("history.jsonl").display().to_string();
+        let builder = builder.args(["--node-id", id, "--bus-prefix", &self.prefix, "--history", &history]);
         let builder = match self.redis {
             Some(_) => builder.args(["--bus", &format!("redis://{}", redis.address())]),
             None => builder,
@@ -411,6 +413,24 @@ impl Fleet {
             active.filter_map(|node| node["nodeId"].as_str().map(str::to_owned)).collect()
         })
         .await;
+    }
+
+    /// Checks the histories of all nodes, those that are gone included. Panics with the breaches, and if lines are missing.
+    #[track_caller]
+    pub fn histories_hold(&self) {
+        let mut history = History::default();
+        for member in &self.members {
+            let path = member.node.settings().directory().join("history.jsonl");
+            let text = std::fs::read_to_string(path).expect("every node has a history");
+            let file: std::sync::Arc<str> = member.id.as_str().into();
+            for (line, text) in (1..).zip(text.lines()) {
+                let place = Place { file: file.clone(), line };
+                history.read_line(place, text).expect("a line of a history");
+            }
+        }
+        let report = history.check(Expectations::default());
+        assert_eq!(report.violations, [], "the histories of the nodes show it");
+        assert!(report.is_complete() && report.summary.epochs > 0, "{:?} {:?}", report.summary, report.notes);
     }
 
     /// The sum of a metric over the nodes that run.

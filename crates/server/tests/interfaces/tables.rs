@@ -14,7 +14,7 @@ pub enum Capability {
 use Capability::*;
 
 /// A command and the words that its help must have.
-pub const COMMANDS: [(Capability, &str, &str); 51] = [
+pub const COMMANDS: [(Capability, &str, &str); 52] = [
     (Jobs, "", "serve enqueue job schedule queue dead worker cluster audit events bench"),
     (
         Jobs,
@@ -84,6 +84,7 @@ pub const COMMANDS: [(Capability, &str, &str); 51] = [
     (Jobs, "audit", "--who --action --target --since --until --limit --all --cursor --json"),
     (Jobs, "test-server", "--http --seed --start --insecure --json"),
     (Jobs, "bench jobs", "--json"),
+    (Jobs, "bench pages", "--store --jobs --requests --no-fill --quick --json"),
     (Shards, "bench shards", ""),
     (Mesh, "bench mesh", ""),
     (Election, "bench election", ""),
@@ -97,7 +98,7 @@ pub const COMMANDS: [(Capability, &str, &str); 51] = [
 ];
 
 /// A method, a path and its query's parameters.
-pub const ENDPOINTS: [(Capability, &str, &str, &str); 57] = [
+pub const ENDPOINTS: [(Capability, &str, &str, &str); 60] = [
     (Jobs, "GET", "/", ""),
     (Jobs, "GET", "/openapi.json", ""),
     (Jobs, "GET", "/health", ""),
@@ -142,6 +143,9 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 57] = [
     (Jobs, "POST", "/v1/jobs/bulk", ""),
     (Jobs, "GET", "/v1/elections", ""),
     (Jobs, "GET", "/v1/elections/{namespace}", ""),
+    (Mesh, "GET", "/v1/mesh", ""),
+    (Mesh, "GET", "/v1/mesh/{mesh}", ""),
+    (Mesh, "POST", "/v1/mesh/{mesh}/call", ""),
     (Jobs, "GET", "/v1/timeseries", "window queue"),
     (Jobs, "GET", "/v1/events", "types every"),
     (Jobs, "DELETE", "/v1/sessions", ""),
@@ -158,7 +162,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 57] = [
 ];
 
 /// A key and its default as it is printed; an empty one where there is none to print.
-pub const KEYS: [(Capability, &str, &str); 80] = [
+pub const KEYS: [(Capability, &str, &str); 82] = [
     (Jobs, "node.id", ""),
     (Jobs, "http.bind", "127.0.0.1:3000"),
     (Jobs, "http.tokens", "[]"),
@@ -170,6 +174,8 @@ pub const KEYS: [(Capability, &str, &str); 80] = [
     (Jobs, "dashboard.enabled", "true"),
     (Jobs, "dashboard.name", ""),
     (Jobs, "dashboard.color", "slate"),
+    (Jobs, "dashboard.mesh", ""),
+    (Jobs, "dashboard.meshes", "[]"),
     (Jobs, "store.url", "sqlite:convoke.db"),
     (Jobs, "bus.url", "memory:"),
     (Jobs, "bus.prefix", "convoke"),

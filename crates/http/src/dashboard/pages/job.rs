@@ -166,7 +166,8 @@ async fn show(
         progress: job
             .progress
             .as_ref()
-            .filter(|done| job.status.is_live() || done.percent < 100)
+            // How far a job came is of interest unless it is complete, whatever it reported last.
+            .filter(|_| job.status != Status::Completed)
             .map(|done| (done.percent, done.message.clone().unwrap_or_default())),
         error: job.error.clone(),
         args: payload(job.definition.args.as_str()),

@@ -3,6 +3,7 @@
 #![cfg(feature = "postgres")]
 
 use convoke_adapters::postgres::{PostgresStore, plans};
+use convoke_core::jobs::listing::ROWS_READ_MAX;
 use convoke_core::jobs::{NewJob, Outcome, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, ExecutionId, JobId, JobType};
@@ -152,7 +153,7 @@ fn busy() -> [Busy; 12] {
         (
             // A list of ended jobs by type or time.
             "finished",
-            "'{6}', '{1}', 9, 100, '{1}', true, 0, 0, 9".to_owned(),
+            "'{6}', '{1}', 9, 100, '{1}', true, 0, 0, 9, 51".to_owned(),
             vec![("Index Cond: (seq = e.seq)", 1), ("AND (seq < $3) AND (seq >= $7))", 1)],
         ),
     ]
@@ -351,9 +352,9 @@ async fn first_page(url: &str, client: &Client, query: &JobQuery) -> (JobPage, i
     (page, most.expect("there are tables"))
 }
 
-/// How many rows of one table a page may read: documented as about 10,000 jobs, and as many index entries to choose the
-/// plan.
-const READ_MAX: i64 = 21_000;
+/// How many rows of one table a page may read: documented as about [`ROWS_READ_MAX`] jobs, and as many index entries to
+/// choose the plan.
+const READ_MAX: i64 = 2 * ROWS_READ_MAX as i64 + 1_000;
 
 #[tokio::test]
 async fn a_list_reads_a_bounded_number_of_rows_and_finds_few_jobs_behind_many() {
@@ -397,8 +398,8 @@ async fn a_list_that_must_walk_past_many_jobs_ends_its_pages_early_and_misses_no
     let url = SharedPostgres::get().create_database();
     drop(PostgresStore::connect(&url).await.expect("connects"));
     let client = connect(&url).await;
-    add_jobs(&client, "q", "t", Status::Completed, 10_001).await;
-    add_jobs(&client, "q", "t", Status::Pending, 60_000).await;
+    add_jobs(&client, "q", "t", Status::Completed, ROWS_READ_MAX + 1).await;
+    add_jobs(&client, "q", "t", Status::Pending, 6 * ROWS_READ_MAX).await;
     client.batch_execute("vacuum analyze").await.expect("analysed");
     let mut query = JobQuery { statuses: vec![Status::Completed], ..JobQuery::default() };
     let (page, read) = first_page(&url, &client, &query).await;
@@ -406,16 +407,66 @@ async fn a_list_that_must_walk_past_many_jobs_ends_its_pages_early_and_misses_no
     assert!(read <= READ_MAX, "{read} rows of one table");
     let store = PostgresStore::connect(&url).await.expect("connects");
     query.limit = 1_000;
-    let (mut found, mut pages) = (0, 0);
+    let (mut found, mut pages, mut empty) = (0, 0, 0);
     loop {
         let page = store.list(query.clone()).await.expect("listed");
         found += page.jobs.len();
         pages += 1;
+        empty += usize::from(page.jobs.is_empty());
         query.cursor = page.next_cursor;
         if query.cursor.is_none() {
             break;
         }
     }
-    assert_eq!(found, 10_001);
-    assert_eq!(pages, 6 + 11, "six that found nothing, then a thousand each");
+    assert_eq!(found, ROWS_READ_MAX + 1);
+    assert_eq!(
+        (empty, pages),
+        (6, 6 + ROWS_READ_MAX.div_ceil(1_000) + 1),
+        "six that found nothing, then a thousand each"
+    );
+}
+
+#[tokio::test]
+async fn a_count_reads_a_bounded_number_of_rows_and_goes_on_from_there() {
+    let url = SharedPostgres::get().create_database();
+    drop(PostgresStore::connect(&url).await.expect("connects"));
+    let client = connect(&url).await;
+    add_jobs(&client, "q", "t", Status::Completed, 3 * ROWS_READ_MAX).await;
+    add_jobs(&client, "q", "u", Status::Pending, 2 * ROWS_READ_MAX).await;
+    add_jobs(&client, "q", "u", Status::Failed, 10).await;
+    client.batch_execute("vacuum analyze").await.expect("analysed");
+    let of_type = |name: &str, statuses: &[Status]| JobQuery {
+        job_type: Some(JobType::new(name).expect("a name")),
+        statuses: statuses.to_vec(),
+        limit: ROWS_READ_MAX,
+        ..JobQuery::default()
+    };
+    let ended = [Status::Completed, Status::Failed, Status::TimedOut, Status::Cancelled];
+    let live = Status::ALL.into_iter().filter(|status| status.is_live()).collect::<Vec<_>>();
+    for (query, expected) in [
+        (of_type("t", &ended), 3 * ROWS_READ_MAX),
+        (of_type("u", &ended), 10),
+        (of_type("u", &ended[1..]), 10),
+        (of_type("u", &live), 2 * ROWS_READ_MAX),
+    ] {
+        let before = rows_read(&client).await;
+        let store = PostgresStore::connect(&url).await.expect("connects");
+        let (mut query, mut counted, mut parts) = (query, 0, 0);
+        loop {
+            let count = store.count(query.clone()).await.expect("counted");
+            (counted, parts) = (counted + count.jobs, parts + 1);
+            query.cursor = count.next_cursor;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        drop(store);
+        let after = rows_read(&client).await;
+        let most = before.iter().zip(&after).map(|((_, before), (_, after))| after - before).max();
+        assert!(
+            most.is_some_and(|most| most <= parts * READ_MAX),
+            "{most:?} rows of a table in {parts} parts: {query:?}"
+        );
+        assert_eq!(counted, expected as u64, "{query:?}");
+    }
 }

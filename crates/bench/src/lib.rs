@@ -14,6 +14,7 @@ mod child;
 mod election;
 mod jobs;
 mod mesh;
+mod pages;
 mod process;
 mod processor_time;
 mod report;
@@ -44,6 +45,13 @@ enum What {
   convoke bench jobs --flat --lists --dir /var/tmp
   convoke bench jobs --store postgres://localhost/bench --bus redis://localhost --nodes 3")]
     Jobs(jobs::JobsArgs),
+    /// Server time of each page of the dashboard, with many jobs in the store
+    #[command(after_help = "Examples:
+  convoke bench pages
+  convoke bench pages --jobs 100000 --requests 50 --dir /var/tmp
+  convoke bench pages --store postgres://localhost/bench --json
+  convoke bench pages --server http://127.0.0.1:3000 --no-fill")]
+    Pages(pages::PagesArgs),
     /// Round trips of a mesh, beside bare publishes through the same Redis and beside NATS
     #[command(after_help = "Examples:
   convoke bench mesh
@@ -70,6 +78,7 @@ enum What {
 pub async fn run(args: BenchArgs) -> Result<()> {
     match args.what {
         What::Jobs(args) => jobs::run(args).await,
+        What::Pages(args) => pages::run(args).await,
         What::Mesh(args) => mesh::run(args).await,
         What::Reply(args) => mesh::reply(args).await,
         What::Shards(args) => shards::run(args).await,

@@ -49,6 +49,13 @@ impl Report {
         self.figures.push(figure);
     }
 
+    /// Removes what shows the progress, before a result of another form is printed.
+    pub fn clear(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
     pub fn print(self) -> Result<()> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

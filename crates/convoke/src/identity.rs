@@ -1,8 +1,12 @@
 /// Returns a unique name for this process: the host's name and a random number, such as `web-3-5f01ab`.
 pub fn fresh_id() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let host: String = host.chars().filter(|c| !c.is_control()).take(60).collect();
+    let host: String = host_name().chars().filter(|c| !c.is_control()).take(60).collect();
     format!("{}-{:06x}", if host.is_empty() { "node" } else { &host }, rand::random::<u32>() & 0xff_ffff)
+}
+
+/// Returns the name of this machine.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -38,8 +38,32 @@ function runsOf(owners) {
   return runs;
 }
 
-/** Draws the runs into the rows of the grid. @param {HTMLElement} grid @param {Map<string, [number, number][]>} runs */
-function draw(grid, runs) {
+/** Returns a row for a worker that is not in the service any more. @param {string} worker @param {number} shards */
+function rowOf(worker, shards) {
+  const row = document.createElement('tr');
+  row.dataset.worker = worker;
+  row.dataset.gone = '';
+  const [name, count, place] = [document.createElement('th'), document.createElement('td'), document.createElement('td')];
+  name.scope = 'row';
+  name.className = 'cut';
+  name.textContent = `${worker} – gone since`;
+  count.className = 'num';
+  count.dataset.count = '';
+  const strip = document.createElementNS(SVG, 'svg');
+  for (const [key, value] of [['class', 'strip'], ['viewBox', `0 0 ${shards} 1`], ['preserveAspectRatio', 'none'], ['aria-hidden', 'true']]) {
+    strip.setAttribute(key, value);
+  }
+  place.append(strip);
+  row.append(name, count, place, document.createElement('td'), document.createElement('td'));
+  return row;
+}
+
+/** Draws the runs into the rows of the grid. @param {HTMLElement} grid @param {Map<string, [number, number][]>} runs @param {Set<string>} present */
+function draw(grid, runs, present) {
+  for (const row of grid.querySelectorAll('tr[data-gone]')) row.remove();
+  for (const worker of runs.keys()) {
+    if (worker !== '' && !present.has(worker)) grid.querySelector('tbody')?.append(rowOf(worker, Number(grid.dataset.shards)));
+  }
   for (const row of grid.querySelectorAll('tr[data-worker]')) {
     if (!(row instanceof HTMLElement)) continue;
     const worker = row.dataset.worker ?? '';
@@ -97,9 +121,10 @@ class Scrubber {
   show() {
     const back = Math.min(Number(this.input.value), this.rebalances.length);
     if (!this.service) return;
+    const present = new Set(this.service.workers.map((worker) => worker.workerId));
     if (back === 0) {
       this.output.textContent = 'now';
-      draw(this.grid, runsOf(ownersOf(this.service, this.shards)));
+      draw(this.grid, runsOf(ownersOf(this.service, this.shards)), present);
       return;
     }
     const owners = ownersOf(this.service, this.shards);
@@ -107,7 +132,7 @@ class Scrubber {
     const undone = this.rebalances[back - 1];
     const causes = undone.causes.map((cause) => (cause.count === 1 ? cause.change : `${cause.change} × ${cause.count}`));
     this.output.textContent = `before version ${undone.version} (${causes.join(', ')}; ${undone.moved} moved)`;
-    draw(this.grid, runsOf(owners));
+    draw(this.grid, runsOf(owners), present);
   }
 }
 

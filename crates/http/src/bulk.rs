@@ -1,11 +1,14 @@
 //! Cancel, retry or delete all jobs that match a filter.
 
+use std::time::Duration;
+
 use axum::extract::{Request, State};
 use convoke_core::jobs::Status;
 use convoke_core::limits::ERROR_BYTES_MAX;
 use convoke_core::ports::store::JobQuery;
 use convoke_core::{JobType, QueueName};
 use convoke_runtime::jobs::BulkAction;
+pub(crate) use convoke_runtime::jobs::COUNT_MAX;
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -152,10 +155,16 @@ async fn bulk(State(state): State<AppState>, _: NoParams, share: Share, request:
     }
     share.reserve_page().await?;
     let target = named(&query);
-    let result = run(&state, action, query, dry_run, reason.as_deref()).await?;
+    let result = match dry_run {
+        true => count(&state, action, query, COUNT_PATIENCE).await?,
+        false => run(&state, action, query, reason.as_deref()).await?,
+    };
     let noted = Noted { is_nothing: dry_run, ..noted(action, target, result.done, result.skipped) };
     Ok(noted.on(body::ok(&result)))
 }
+
+/// How long a preview may count.
+pub(crate) const COUNT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns what the audit shows of an act on all jobs of a filter.
 pub(crate) fn noted(action: Action, filter: String, done: u64, skipped: u64) -> Noted {
@@ -186,23 +195,29 @@ fn named(query: &JobQuery) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Counts the jobs of the query, or acts on their next slice.
+/// Counts the jobs that the action would change, for about `patience`.
+pub(crate) async fn count(
+    state: &AppState,
+    action: Action,
+    query: JobQuery,
+    patience: Duration,
+) -> ApiResult<BulkResult> {
+    let counted = state.coordinator.bulk_count(action.into(), query, patience).await?;
+    let (count, is_at_least) = (Some(counted.count), counted.is_at_least);
+    Ok(BulkResult { action, dry_run: true, count, is_at_least, done: 0, skipped: 0, next_cursor: None })
+}
+
+/// Acts on the next slice of the jobs of the query.
 pub(crate) async fn run(
     state: &AppState,
     action: Action,
     query: JobQuery,
-    dry_run: bool,
     reason: Option<&str>,
 ) -> ApiResult<BulkResult> {
-    if dry_run {
-        let counted = state.coordinator.bulk_count(action.into(), query).await?;
-        let (count, is_at_least) = (Some(counted.count), counted.is_at_least);
-        return Ok(BulkResult { action, dry_run, count, is_at_least, done: 0, skipped: 0, next_cursor: None });
-    }
     let slice = state.coordinator.bulk(action.into(), query, reason).await?;
     Ok(BulkResult {
         action,
-        dry_run,
+        dry_run: false,
         count: None,
         is_at_least: false,
         done: slice.done,

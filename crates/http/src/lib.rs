@@ -24,6 +24,7 @@ mod history;
 mod jobs;
 mod listen;
 mod memory;
+mod mesh;
 mod mount;
 mod openapi;
 mod process_metrics;
@@ -48,6 +49,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use convoke_runtime::jobs::Coordinator;
+use convoke_runtime::mesh::Meshes;
 use futures_util::FutureExt;
 use http::{Method, StatusCode, Uri};
 use metrics::Counter;
@@ -96,6 +98,8 @@ pub struct Shared {
     pub coordinator: Coordinator,
     /// `None` if shards are switched off.
     pub shards: Option<Shards>,
+    /// `None` if no Redis with meshes is configured.
+    pub meshes: Option<Meshes>,
     /// The rules of access.
     pub access: Policy,
     /// The version and the backends.
@@ -123,9 +127,23 @@ impl AppState {
         site: Site,
         metrics: PrometheusHandle,
     ) -> Self {
+        AppState::with_meshes(coordinator, shards, None, access, info, site, metrics)
+    }
+
+    /// The same, with the meshes that the node can reach.
+    pub fn with_meshes(
+        coordinator: Coordinator,
+        shards: Option<Shards>,
+        meshes: Option<Meshes>,
+        access: impl Into<Policy>,
+        info: Info,
+        site: Site,
+        metrics: PrometheusHandle,
+    ) -> Self {
         AppState(Arc::new(Shared {
             coordinator,
             shards,
+            meshes,
             access: access.into(),
             info,
             site,
@@ -185,6 +203,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(shards::routes())
         .merge(history::routes())
         .merge(elections::routes())
+        .merge(mesh::routes())
         .merge(events::routes())
         .merge(audit::routes())
         .merge(sessions::routes())

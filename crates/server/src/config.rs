@@ -51,7 +51,9 @@ impl Config {
         }
         let Settings { store, bus, cache, leases, .. } = &mut shown.coordinator;
         bus.url.get_or_insert_with(|| connect::default_bus(&store.url).into());
-        for url in [&mut store.url, &mut cache.url].into_iter().chain(&mut bus.url).chain(&mut leases.url) {
+        let meshes = &mut shown.dashboard.mesh;
+        for url in [&mut store.url, &mut cache.url].into_iter().chain(&mut bus.url).chain(&mut leases.url).chain(meshes)
+        {
             *url = connect::shown(url).into();
         }
         for secret in [&mut shown.shards.plain, &mut shown.shards.curve] {

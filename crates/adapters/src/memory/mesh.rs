@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use convoke_core::mesh::{InstanceId, MeshNode};
+use convoke_core::mesh::{InstanceId, MeshFigures, MeshNode};
 use convoke_core::ports::{Membership, MeshInbox, MeshLink};
 use convoke_core::{Error, Result};
 use parking_lot::Mutex;
@@ -42,6 +42,7 @@ struct State {
 struct Entry {
     hostname: String,
     received: Instant,
+    figures: Option<MeshFigures>,
 }
 
 impl State {
@@ -89,7 +90,7 @@ impl MeshLink for MemoryMesh {
             state.last_id += 1;
             let id = InstanceId(state.last_id);
             state.inboxes.insert(id, inbox);
-            state.registry.insert(id, Entry { hostname: hostname.to_owned(), received: now });
+            state.registry.insert(id, Entry { hostname: hostname.to_owned(), received: now, figures: None });
             id
         });
         Ok(Box::new(MemoryMembership { id, hostname: hostname.to_owned(), room: self.0.clone() }))
@@ -102,6 +103,7 @@ impl MeshLink for MemoryMesh {
                 hostname: entry.hostname.clone(),
                 idle: now - entry.received,
                 is_self: false,
+                figures: entry.figures,
             });
             seen.filter(|node| node.idle < ttl).collect()
         }))
@@ -178,8 +180,16 @@ impl Membership for MemoryMembership {
 
     async fn heartbeat(&self, ttl: Duration) -> Result<u64> {
         let (mut state, now) = (self.room.state.lock(), Instant::now());
-        state.registry.insert(self.id, Entry { hostname: self.hostname.clone(), received: now });
+        let figures = state.registry.get(&self.id).and_then(|entry| entry.figures);
+        state.registry.insert(self.id, Entry { hostname: self.hostname.clone(), received: now, figures });
         Ok(state.registry.values().filter(|entry| now - entry.received < ttl).count() as u64)
+    }
+
+    async fn publish(&self, figures: &MeshFigures, _ttl: Duration) -> Result<()> {
+        if let Some(entry) = self.room.state.lock().registry.get_mut(&self.id) {
+            entry.figures = Some(*figures);
+        }
+        Ok(())
     }
 
     async fn leave(&self) -> Result<()> {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use convoke_core::jobs::Status;
 use convoke_core::jobs::listing::{Condition, Cursor, PREFIX_TYPES_MAX, Path, RANGES_MAX, ROWS_READ_MAX, paths};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
-use convoke_core::ports::store::{JobPage, JobQuery};
+use convoke_core::ports::store::{JobCount, JobPage, JobQuery};
 use deadpool_postgres::{Client, Transaction};
 use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
@@ -21,19 +21,31 @@ use super::runs::FLIGHT;
 use crate::statement::{compose, sql};
 
 pub(super) async fn list(db: &mut Client, query: &JobQuery) -> Result<JobPage> {
-    let before = Cursor::of(query)?.0;
     // The whole page is of one snapshot.
-    let transaction =
-        db.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
-    let page = page(&transaction, query, before).await;
+    let transaction = snapshot(db).await?;
+    let page = page(&transaction, query).await;
     transaction.rollback().await?;
     page
 }
 
-async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<JobPage> {
-    let Some(wanted) = Wanted::resolve(db, query).await? else { return Ok(JobPage::default()) };
+pub(super) async fn count(db: &mut Client, query: &JobQuery) -> Result<JobCount> {
+    let transaction = snapshot(db).await?;
+    let found = search(&transaction, query, query.limit.clamp(1, ROWS_READ_MAX)).await;
+    transaction.rollback().await?;
+    let (seqs, next) = found?;
+    Ok(JobCount { jobs: seqs.len() as u64, next_cursor: next.map(|seq| Cursor(seq).to_string()) })
+}
+
+async fn snapshot(db: &mut Client) -> Result<Transaction<'_>> {
+    let transaction = db.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
+    Ok(transaction.start().await?)
+}
+
+/// Returns the numbers of at most `most` jobs that match, and where the search goes on.
+async fn search(db: &Transaction<'_>, query: &JobQuery, most: usize) -> Result<Found> {
+    let before = Cursor::of(query)?.0;
+    let Some(wanted) = Wanted::resolve(db, query).await? else { return Ok(Found::default()) };
     let before = before.min(wanted.span.before);
-    let most = query.limit.clamp(1, PAGE_MAX);
     let (mut seqs, next) = match choose(db, query, &wanted).await? {
         Route::Walk(jobs) => walk(db, &wanted, jobs, before, most).await?,
         Route::Gather => gather(db, &wanted, before, most).await?,
@@ -41,6 +53,11 @@ async fn page(db: &Transaction<'_>, query: &JobQuery, before: i64) -> Result<Job
         Route::Finished(ranges) => finished(db, &wanted, &ranges, before, most).await?,
     };
     seqs.truncate(most);
+    Ok((seqs, next))
+}
+
+async fn page(db: &Transaction<'_>, query: &JobQuery) -> Result<JobPage> {
+    let (seqs, next) = search(db, query, query.limit.clamp(1, PAGE_MAX)).await?;
     let select = sql!(include_str!("sql/jobs_by_seq.sql"), job = &*JOB);
     let rows = db.query(&db.prepare_cached(select).await?, &[&seqs, &wide(PAGE_BYTES_MAX)]).await?;
     // A page that reached its limit in bytes ends early.
@@ -306,7 +323,7 @@ async fn scan(
 async fn of_types(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: usize) -> Result<Found> {
     let share = ROWS_READ_MAX / wanted.types.as_ref().map_or(1, |types| types.len().max(1));
     let rows = scan(db, wanted, &types_sql(), (before, share, most)).await?;
-    merge(&rows, share, most)
+    merge(&rows, most)
 }
 
 async fn gather(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: usize) -> Result<Found> {
@@ -336,7 +353,7 @@ async fn gather(db: &Transaction<'_>, wanted: &Wanted<'_>, before: i64, most: us
     Ok((seqs, next))
 }
 
-/// Reads each range as far as its share goes. Below the highest place at which one stopped, the result is not known
+/// Reads each range until it has enough, or as far as its share goes. Below the highest place at which one stopped, the result is not known
 /// yet.
 async fn finished(
     db: &Transaction<'_>,
@@ -348,31 +365,33 @@ async fn finished(
     if ranges.is_empty() {
         return Ok((Vec::new(), None));
     }
-    // If nothing more is requested, every row of a range is found.
     let (filters, Span { floor, from, until, .. }) = (wanted.has_more_filters(), &wanted.span);
-    let share = ROWS_READ_MAX / ranges.len();
-    let share = if filters { share } else { share.min(most + 1) };
+    let (share, enough) = (ROWS_READ_MAX / ranges.len(), wide(most + 1));
     let states: Vec<i16> = ranges.iter().map(|(state, _)| state.code().into()).collect();
     let queues: Vec<i32> = ranges.iter().map(|(_, queue)| *queue).collect();
     let statement = db.prepare_cached(sql!(include_str!("sql/finished.sql"))).await?;
-    let params: [&(dyn ToSql + Sync); 9] =
-        [&states, &queues, &before, &wide(share), &wanted.types, &filters, floor, from, until];
-    merge(&db.query(&statement, &params).await?, share, most)
+    let params: [&(dyn ToSql + Sync); 10] =
+        [&states, &queues, &before, &wide(share), &wanted.types, &filters, floor, from, until, &enough];
+    merge(&db.query(&statement, &params).await?, most)
 }
 
-/// Merges what was read of ranges, of each at most `share` rows with the columns `ord`, `seq` and `matches`.
-fn merge(rows: &[Row], share: usize, most: usize) -> Result<Found> {
-    let mut looked: HashMap<i64, (usize, i64)> = HashMap::new();
+/// Merges what was found in ranges: of each at most one job more than `most`, and the last one that its share allowed.
+fn merge(rows: &[Row], most: usize) -> Result<Found> {
+    let mut matched: HashMap<i64, usize> = HashMap::new();
     let mut found: Vec<i64> = Vec::new();
+    let mut stopped: Option<i64> = None;
     for row in rows {
-        let (range, seq): (i64, i64) = (get(row, "ord")?, get(row, "seq")?);
-        let entry = looked.entry(range).or_insert((0, i64::MAX));
-        *entry = (entry.0 + 1, entry.1.min(seq));
+        let (range, seq, mut stops): (i64, i64, bool) = (get(row, "ord")?, get(row, "seq")?, get(row, "is_last")?);
         if get(row, "matches")? {
+            let matched = matched.entry(range).or_default();
+            *matched += 1;
+            stops |= *matched > most;
             found.push(seq);
         }
+        if stops {
+            stopped = stopped.max(Some(seq));
+        }
     }
-    let stopped = looked.values().filter(|(count, _)| *count == share).map(|(_, lowest)| *lowest).max();
     found.retain(|seq| stopped.is_none_or(|stopped| *seq >= stopped));
     found.sort_unstable_by(|a, b| b.cmp(a));
     let next = found.get(most).map(|seq| seq + 1).or(stopped);

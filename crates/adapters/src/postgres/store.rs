@@ -99,6 +99,10 @@ impl JobStore for PostgresStore {
         lent!(Read, self.lists(), |db| list::list(db, &query))
     }
 
+    async fn count(&self, query: JobQuery) -> Result<JobCount> {
+        lent!(Read, self.lists(), |db| list::count(db, &query))
+    }
+
     async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
         lent!(Read, self.reads(), |db| history::history(db, id, after, limit))
     }

@@ -8,7 +8,7 @@ use convoke_core::jobs::listing::{
 };
 use convoke_core::jobs::{QueueCounts, Status};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
-use convoke_core::ports::store::{JobPage, JobQuery};
+use convoke_core::ports::store::{JobCount, JobPage, JobQuery};
 use jiff::Timestamp;
 use rusqlite::types::{Type, Value};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params, params_from_iter};
@@ -22,10 +22,24 @@ use crate::statement::{build, sql};
 columns!(FILTERED: FilteredColumns { state, queue_id, type_id, keys, created_at });
 
 pub(super) fn list(db: &Connection, query: &JobQuery) -> Result<JobPage> {
-    let (floor, before) = span(db, query, Cursor::of(query)?.0)?;
-    let Some(wanted) = Wanted::resolve(db, query)? else { return Ok(JobPage::default()) };
-    let Some(walk) = choose(db, query, &wanted)? else { return Ok(JobPage::default()) };
-    let mut page = Page::new(db, &wanted, query.limit.clamp(1, PAGE_MAX))?;
+    let (seqs, next) = search(db, query, query.limit.clamp(1, PAGE_MAX))?;
+    fetch(db, &seqs, next)
+}
+
+pub(super) fn count(db: &Connection, query: &JobQuery) -> Result<JobCount> {
+    let (seqs, next) = search(db, query, query.limit.clamp(1, ROWS_READ_MAX))?;
+    Ok(JobCount { jobs: seqs.len() as u64, next_cursor: next.map(|cursor| cursor.to_string()) })
+}
+
+/// The numbers of jobs that match, and where the search goes on.
+type Found = (Vec<i64>, Option<Cursor>);
+
+fn search(db: &Connection, query: &JobQuery, most: usize) -> Result<Found> {
+    let cursor = Cursor::of(query)?.0;
+    let Some(wanted) = Wanted::resolve(db, query)? else { return Ok(Found::default()) };
+    let Some(walk) = choose(db, query, &wanted)? else { return Ok(Found::default()) };
+    let (floor, before) = span(db, query, cursor)?;
+    let mut page = Page::new(db, &wanted, most)?;
     let mut statement = db.prepare_cached(&walk.sql)?;
     let mut rows = statement.query(params_from_iter(std::iter::once(Value::Integer(before)).chain(walk.key)))?;
     while let Some(row) = rows.next()? {
@@ -34,17 +48,36 @@ pub(super) fn list(db: &Connection, query: &JobQuery) -> Result<JobPage> {
             break;
         }
         if let Some(cursor) = page.meet(seq)? {
-            return page.fetch(db, Some(cursor));
+            return Ok((page.found, Some(cursor)));
         }
     }
-    page.fetch(db, None)
+    Ok((page.found, None))
 }
+
+/// Reads the jobs that were found; a page that reaches its limit in bytes ends early.
+fn fetch(db: &Connection, seqs: &[i64], next: Option<Cursor>) -> Result<JobPage> {
+    let mut statement = db.prepare_cached(sql!("select {job} from jobs where seq = ?1", job = JOB.list))?;
+    let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
+    let mut page = JobPage { jobs: Vec::with_capacity(seqs.len()), next_cursor: next.map(|cursor| cursor.to_string()) };
+    for seq in seqs {
+        let job = statement.query_row([seq], job)?;
+        if !budget.admits(job.payload_bytes()) {
+            page.next_cursor = Some(Cursor::at(*seq).to_string());
+            break;
+        }
+        page.jobs.push(job);
+    }
+    Ok(page)
+}
+
+/// The lowest and the highest number. One `select` of both would read all jobs: only one of `min` and `max` is a search.
+const ENDS: &str =
+    "select coalesce((select min(seq) from jobs), 0) as low, coalesce((select max(seq) from jobs), 0) + 1 as high";
 
 /// Returns between which numbers the jobs of the query are, the upper one not included.
 fn span(db: &Connection, query: &JobQuery, cursor: i64) -> Result<(i64, i64)> {
     let first_created = |at: Timestamp| -> Result<i64> {
-        let ends = "select coalesce(min(seq), 0), coalesce(max(seq), 0) + 1 from jobs";
-        let (low, high) = db.prepare_cached(ends)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (low, high) = db.prepare_cached(ENDS)?.query_row([], |row| Ok((get(row, "low")?, get(row, "high")?)))?;
         let text = "select seq, created_at from jobs where seq >= ?1 and seq < ?2 order by seq limit 1";
         let mut statement = db.prepare_cached(text)?;
         first_created(low, high, at, |from, below| {
@@ -262,29 +295,29 @@ impl<'a> Page<'a> {
         self.found.push(seq);
         Ok(None)
     }
-
-    /// Reads the jobs that were found; a page that reaches its limit in bytes ends early.
-    fn fetch(self, db: &Connection, next: Option<Cursor>) -> Result<JobPage> {
-        let mut statement = db.prepare_cached(sql!("select {job} from jobs where seq = ?1", job = JOB.list))?;
-        let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
-        let mut page =
-            JobPage { jobs: Vec::with_capacity(self.found.len()), next_cursor: next.map(|cursor| cursor.to_string()) };
-        for seq in self.found {
-            let job = statement.query_row([seq], job)?;
-            if !budget.admits(job.payload_bytes()) {
-                page.next_cursor = Some(Cursor::at(seq).to_string());
-                break;
-            }
-            page.jobs.push(job);
-        }
-        Ok(page)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::schema;
     use super::*;
+
+    fn plan(db: &Connection, sql: &str) -> String {
+        let mut statement = db.prepare(&format!("explain query plan {sql}")).expect("prepared");
+        let (mut rows, mut plan) = (statement.raw_query(), String::new());
+        while let Some(row) = rows.next().expect("explained") {
+            plan += &format!("{}\n", row.get::<_, String>("detail").expect("text"));
+        }
+        plan
+    }
+
+    #[test]
+    fn the_time_of_a_query_is_searched_and_not_scanned() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let db = schema::open_writable(&directory.path().join("convoke.db"), 64).expect("opens");
+        let plan = plan(&db, ENDS);
+        assert!(plan.matches("SEARCH jobs").count() == 2 && !plan.contains("SCAN jobs"), "{plan}");
+    }
 
     #[test]
     fn every_list_is_read_down_an_index() {
@@ -310,11 +343,7 @@ mod tests {
         for (query, expected) in queries {
             let wanted = Wanted::resolve(&db, &query).expect("read").expect("known");
             let walk = choose(&db, &query, &wanted).expect("read").expect("not empty");
-            let mut statement = db.prepare(&format!("explain query plan {}", walk.sql)).expect("prepared");
-            let (mut rows, mut plan) = (statement.raw_query(), String::new());
-            while let Some(row) = rows.next().expect("explained") {
-                plan += &format!("{}\n", row.get::<_, String>("detail").expect("text"));
-            }
+            let plan = plan(&db, &walk.sql);
             assert!(plan.contains(expected) && !plan.contains("TEMP B-TREE"), "{}\n{plan}", walk.sql);
         }
         let pending = JobQuery { statuses: vec![Status::Pending], ..of_queue };

@@ -85,6 +85,10 @@ impl JobStore for SqliteStore {
         self.lists().call(move |db| list::list(db, &query)).await
     }
 
+    async fn count(&self, query: JobQuery) -> Result<JobCount> {
+        self.lists().call(move |db| list::count(db, &query)).await
+    }
+
     async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
         self.reads().call(move |db| archive::history(db, id, after, limit)).await
     }

@@ -15,7 +15,7 @@ mod flat;
 mod latency;
 mod limits;
 mod lists;
-mod wire;
+pub(crate) mod wire;
 mod workers;
 
 use std::path::{Path, PathBuf};

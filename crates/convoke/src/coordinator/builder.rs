@@ -11,6 +11,7 @@ use convoke_http::{
 };
 use convoke_runtime::decisions::Recorder;
 use convoke_runtime::jobs::{self, Ports, Settings};
+use convoke_runtime::mesh::Meshes;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -22,7 +23,8 @@ use super::shards::{self, check_shards};
 use super::{Coordinator, Server, history};
 use crate::connect;
 use crate::error::Result;
-use crate::identity::fresh_id;
+use crate::identity::{fresh_id, host_name};
+use crate::mesh::{MeshAddress, MeshSettings};
 
 /// Options of a coordinator that has not started. [`start`](Self::start) starts it.
 #[must_use = "a coordinator does nothing until it is started"]
@@ -197,7 +199,8 @@ impl CoordinatorBuilder {
             let replying = async move { shards.relay.reply_to_nodes().await };
             background.push(AbortOnDropHandle::new(tokio::spawn(replying)));
         }
-        let state = AppState::new(node.clone(), shards, policy, self.info(), self.site, metrics);
+        let (meshes, info) = (self.meshes(), self.info());
+        let state = AppState::with_meshes(node.clone(), shards, meshes, policy, info, self.site, metrics);
         let server = listener.zip(address).map(|(listener, address)| {
             let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
             let serving = convoke_http::serve(listener, state.clone(), closing.clone().cancelled_owned());
@@ -254,6 +257,19 @@ impl CoordinatorBuilder {
             cache: &cache.url,
             defaults: *retry,
         }
+    }
+
+    /// Returns the meshes of the configured Redis; without one, those of the bus if it is a Redis.
+    fn meshes(&self) -> Option<Meshes> {
+        let bus = Some(self.addresses().bus).filter(|bus| connect::is_bus(bus));
+        let url = self.site.dashboard.mesh.as_deref().or(bus)?;
+        let address = MeshAddress::with_env(url);
+        let open = move |mesh: String| -> std::pin::Pin<Box<dyn Future<Output = convoke_core::Result<_>> + Send>> {
+            let address = address.clone();
+            Box::pin(async move { connect::mesh_link(&address, &mesh).await })
+        };
+        let names = self.site.dashboard.meshes.clone();
+        Some(Meshes::new(connect::shown(url), names, host_name(), MeshSettings::default(), Box::new(open)))
     }
 
     fn info(&self) -> Info {

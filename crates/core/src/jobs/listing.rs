@@ -1,8 +1,8 @@
-//! The search for the jobs of a page of a list, in all stores that have indexes.
+//! The search for the jobs of a page of a list, or of a count, in all stores that have indexes.
 //!
 //! A list is in the order of storing, the newest first. A store follows the first of the [`paths`] whose condition
 //! holds. No path reads more than about [`ROWS_READ_MAX`] rows, however many jobs there are: a page that is not full by
-//! then ends early, and its [`Cursor`] continues from there.
+//! then ends early, and its [`Cursor`] continues from there. A count does the same and reads no job.
 //!
 //! Jobs are stored about in the order of their creation, so that the order of storing serves as the index of their
 //! times: [`first_created`] searches it for the bounds of a query by time, and [`CREATED_SKEW`] allows for clocks that
@@ -94,8 +94,8 @@ pub fn first_created<E>(
     Ok(low)
 }
 
-/// Upper bound of the rows that a page reads.
-pub const ROWS_READ_MAX: usize = 10_000;
+/// Upper bound of the rows that a page or a count reads: some milliseconds, on every engine.
+pub const ROWS_READ_MAX: usize = 4_000;
 
 /// Upper bound of the ranges of ended jobs that are read side by side.
 pub const RANGES_MAX: usize = 64;
@@ -143,7 +143,10 @@ pub fn paths(query: &JobQuery) -> Vec<(Path, Condition)> {
         paths.push((Path::Type, Condition::RareType));
     }
     if !query.statuses.is_empty() {
-        if query.statuses.iter().all(|status| !status.is_live()) {
+        // Most jobs complete: down the ranges of completed ones a type is rarer than down its own index.
+        let is_typed = of_type || query.type_prefix.is_some();
+        let is_usual = is_typed && query.statuses.contains(&Status::Completed);
+        if !is_usual && query.statuses.iter().all(|status| !status.is_live()) {
             paths.push((Path::Ended, Condition::FewRanges));
         }
         paths.push((Path::Statuses, Condition::FewJobs));
@@ -263,6 +266,16 @@ mod tests {
         assert!(has_ended(&[Status::Failed, Status::TimedOut]));
         assert!(!has_ended(&[Status::Failed, Status::Pending]));
         assert!(!has_ended(&[]));
+    }
+
+    #[test]
+    fn completed_jobs_of_a_type_are_read_down_the_index_of_the_type() {
+        let ended = [Status::Completed, Status::Failed, Status::TimedOut, Status::Cancelled];
+        let has_ended = |query: &JobQuery| paths(query).iter().any(|(path, _)| *path == Path::Ended);
+        assert!(!has_ended(&query(false, true, &ended)));
+        assert!(!has_ended(&JobQuery { type_prefix: Some("email.".into()), ..query(false, false, &ended) }));
+        assert!(has_ended(&query(false, true, &ended[1..])), "few jobs fail");
+        assert!(has_ended(&query(true, false, &ended)));
     }
 
     #[test]

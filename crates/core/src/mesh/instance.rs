@@ -46,6 +46,23 @@ pub struct MeshNode {
     pub idle: Duration,
     /// Whether it is the instance that asked for the list.
     pub is_self: bool,
+    /// The figures that it published last; `None` if it publishes none, as instances of the existing system.
+    pub figures: Option<MeshFigures>,
+}
+
+/// The figures that an instance publishes with its heartbeats, for people who look at the mesh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct MeshFigures {
+    /// Its calls that wait for their reply.
+    pub in_flight: u64,
+    /// The handlers that it runs.
+    pub handlers: u64,
+    /// The median of its last calls, from the call to its end, in microseconds; null before the first one.
+    pub p50_us: Option<u32>,
+    /// The 99th percentile of its last calls, in microseconds.
+    pub p99_us: Option<u32>,
 }
 
 #[cfg(test)]

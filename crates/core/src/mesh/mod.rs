@@ -22,6 +22,6 @@ pub use envelope::{Envelope, Malformed};
 pub use error::MeshError;
 pub use fault::Fault;
 pub use floor::EpochFloor;
-pub use instance::{InstanceId, MeshNode};
+pub use instance::{InstanceId, MeshFigures, MeshNode};
 pub use registry::Registry;
 pub use trace::TraceParent;

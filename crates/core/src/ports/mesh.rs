@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::mesh::{InstanceId, MeshNode};
+use crate::mesh::{InstanceId, MeshFigures, MeshNode};
 
 /// The connection to one mesh.
 #[async_trait]
@@ -55,6 +55,8 @@ pub trait Membership: Send + Sync {
     /// within `ttl`, this one included. `Fenced` if a registry that lost its data gave the number to another instance:
     /// join again.
     async fn heartbeat(&self, ttl: Duration) -> Result<u64>;
+    /// Publishes figures of the instance for lists, for at most `ttl`.
+    async fn publish(&self, figures: &MeshFigures, ttl: Duration) -> Result<()>;
     /// Removes the registration. Not an error if it is missing or another instance's.
     async fn leave(&self) -> Result<()>;
 }

@@ -116,6 +116,9 @@ pub trait JobStore: Send + Sync {
     /// of arguments, results and errors (but at least one job that was found): a page may be short, even empty, and
     /// still have a cursor.
     async fn list(&self, query: JobQuery) -> Result<JobPage>;
+    /// Counts the jobs that [`list`](Self::list) would return, at most `limit` of them, without reading them. Reads a
+    /// bounded number of rows: a count may be low, even zero, and still have a cursor.
+    async fn count(&self, query: JobQuery) -> Result<JobCount>;
     /// Returns the runs of a job, oldest first, the present one included, without the first `after`: at most `limit`,
     /// and at most [`PAGE_BYTES_MAX`] bytes of errors (but at least one run). Empty if the job is unknown.
     async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage>;
@@ -140,6 +143,15 @@ pub struct JobPage {
     /// The jobs, the last stored first.
     pub jobs: Vec<Job>,
     /// The cursor of the next page. `None` on the last page.
+    pub next_cursor: Option<String>,
+}
+
+/// A part of the number of jobs that match a query.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobCount {
+    /// The jobs that were counted.
+    pub jobs: u64,
+    /// The cursor from which the count goes on. `None` if all were counted.
     pub next_cursor: Option<String>,
 }
 

@@ -163,7 +163,7 @@ impl Lanes {
             count(marks as u64)
         };
         format!(
-            "{} terms on {} nodes; {} slow renewals, {} refused writes. The tables below have them all.",
+            "Terms: {}, nodes: {}, slow renewals: {}, refused writes: {}. The tables below have them all.",
             count(bars as u64),
             self.lanes.len(),
             marks("slow"),

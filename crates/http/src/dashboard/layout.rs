@@ -90,11 +90,15 @@ pub const CLUSTER: Place =
     Place { path: "/cluster", label: "Cluster", key: 'c', events: "node,leader,handoff,contention" };
 pub const SHARDS: Place = Place { path: "/shards", label: "Shards", key: 'h', events: "shards,leader" };
 pub const ELECTIONS: Place = Place { path: "/elections", label: "Elections", key: 'e', events: "leader" };
+pub const MESH: Place = Place { path: "/mesh", label: "Mesh", key: 'm', events: "" };
 pub const ACTIVITY: Place = Place { path: "/activity", label: "Activity", key: 'y', events: "" };
 
 /// The navigation, in its order: a group for work, one for the fleet.
 pub const NAVIGATION: [&[Place]; 2] =
     [&[OVERVIEW, JOBS, DEAD_LETTERS, SCHEDULES, QUEUES, WORKERS], &[CLUSTER, SHARDS, ELECTIONS, ACTIVITY]];
+
+/// The same, on a node that knows a Redis with meshes.
+pub const NAVIGATION_WITH_MESH: [&[Place]; 2] = [NAVIGATION[0], &[CLUSTER, SHARDS, MESH, ELECTIONS, ACTIVITY]];
 
 /// Messages about an action that succeeded: `?notice=CODE&n=COUNT` of the page that a form leads to. A text that is not
 /// in this list is never shown, so that no link can put words into a page.
@@ -129,6 +133,7 @@ pub struct Frame {
     /// The scheme and the host of the request, for commands that are shown.
     origin: String,
     has_tokens: bool,
+    has_mesh: bool,
     instance: String,
     color: Color,
     node: String,
@@ -172,6 +177,7 @@ impl Frame {
             prefix: Prefix::of(&parts.extensions).to_owned(),
             origin: origin(parts),
             has_tokens: matches!(state.access.access, Access::Tokens(_)),
+            has_mesh: state.meshes.is_some(),
             instance: settings.name.clone().unwrap_or_else(unnamed),
             color: settings.color,
             node,
@@ -291,7 +297,11 @@ impl Page {
     }
 
     pub fn navigation(&self) -> &'static [&'static [Place]] {
-        if self.frame.may_read { &NAVIGATION } else { &[] }
+        match (self.frame.may_read, self.frame.has_mesh) {
+            (false, _) => &[],
+            (true, false) => &NAVIGATION,
+            (true, true) => &NAVIGATION_WITH_MESH,
+        }
     }
 
     /// Returns the page without refreshes.

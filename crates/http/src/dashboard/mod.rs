@@ -17,6 +17,7 @@ mod json;
 mod lanes;
 mod layout;
 mod pages;
+mod routes;
 mod settings;
 pub(crate) mod text;
 mod verdict;
@@ -32,6 +33,7 @@ use http::request::Parts;
 use crate::AppState;
 use crate::access::Area;
 use crate::error::ApiError;
+use routes::PageRoutes;
 
 pub use settings::{Color, DashboardSettings};
 
@@ -40,10 +42,19 @@ pub fn routes(state: &AppState) -> Router<AppState> {
     if !state.site.dashboard.enabled {
         return Router::new();
     }
-    Router::new()
+    all()
+        .into_router()
+        .layer(middleware::from_fn_with_state(state.clone(), frame_pages))
+        .route("/assets/{hash}/{name}", routing::get(assets::serve))
+}
+
+/// Returns every page and form.
+fn all() -> PageRoutes {
+    PageRoutes::new()
         .merge(pages::overview::routes())
         .merge(pages::cluster::routes())
         .merge(pages::shards::routes())
+        .merge(pages::mesh::routes())
         .merge(pages::elections::routes())
         .merge(pages::activity::routes())
         .merge(pages::login::routes())
@@ -56,8 +67,12 @@ pub fn routes(state: &AppState) -> Router<AppState> {
         .merge(pages::edit_schedule::routes())
         .merge(pages::queues::routes())
         .merge(pages::workers::routes())
-        .layer(middleware::from_fn_with_state(state.clone(), frame_pages))
-        .route("/assets/{hash}/{name}", routing::get(assets::serve))
+}
+
+/// Returns the paths of all forms.
+#[cfg(test)]
+pub fn forms() -> Vec<&'static str> {
+    all().forms().to_vec()
 }
 
 /// Returns the bytes of all scripts, compressed.

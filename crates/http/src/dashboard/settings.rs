@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use convoke_core::{Invalid, sections};
+use convoke_core::{Invalid, Secret, sections};
 use serde::{Deserialize, Serialize};
 
 /// Upper bound of the name of an instance, in bytes: it is in the header of every page.
@@ -17,12 +17,19 @@ sections! {
         name: Option<String> = None,
         /// The colour of the header, so that one instance is not mistaken for another.
         color: Color = Color::Slate,
+        /// The Redis of the meshes that the page Mesh shows. `None`: the bus, if it is a Redis.
+        mesh: Option<Secret> = None,
+        /// The names of meshes that the page has links to. Redis does not list them.
+        meshes: Vec<String> = Vec::new(),
     }
 }
 
 impl DashboardSettings {
-    /// Rejects a name that does not fit the header.
+    /// Rejects a name that does not fit the header, or that no mesh can have.
     pub fn check(&self) -> Result<(), Invalid> {
+        for mesh in &self.meshes {
+            convoke_core::ids::check_name("dashboard.meshes", mesh)?;
+        }
         let Some(name) = &self.name else { return Ok(()) };
         if name.trim().is_empty() || name.len() > NAME_BYTES_MAX {
             let message =

@@ -62,15 +62,41 @@ impl Verdict {
 
 fn healthy(state: &AppState, nodes: &KnownNodes) -> String {
     let leadership = state.coordinator.cluster();
-    let present: Vec<_> = nodes.nodes.iter().filter(|node| !node.state.is_gone()).collect();
-    let agrees = |belief: &Belief| belief.epoch == leadership.epoch && belief.leader == leadership.leader;
-    let belief = |node: &&NodeRecord| state.coordinator.belief_of(&node.node_id).is_some_and(|belief| agrees(&belief));
-    let agree = present.iter().filter(|node| belief(node)).count();
+    let present = nodes.nodes.iter().filter(|node| !node.state.is_gone());
+    let opinions: Vec<Opinion> = present.map(|node| Opinion::of(state, node)).collect();
+    let agree = opinions.iter().filter(|opinion| matches!(opinion, Opinion::Agrees)).count();
     let leader = leadership.leader.as_ref().map_or_else(|| "nobody".into(), |leader| leader.to_string());
     let terms = state.coordinator.terms().records;
     let since = terms.iter().find(|term| term.epoch == leadership.epoch && term.ended_at.is_none());
     let since = since.map(|term| format!(" since {}", term.began_at.strftime("%H:%M UTC"))).unwrap_or_default();
-    format!("Healthy: {leader} leads{since}, epoch {}; {agree} of {} nodes agree.", leadership.epoch, present.len())
+    let all = opinions.len();
+    let unknown = if agree < all { ", of the rest it is not known yet" } else { "" };
+    format!("Healthy: {leader} leads{since}, epoch {}; {agree} of {all} nodes agree{unknown}.", leadership.epoch)
+}
+
+/// Whom another node believes to lead, beside what this node believes.
+pub enum Opinion {
+    Agrees,
+    /// It has not sent a heartbeat to this node.
+    Unknown,
+    Differs(Belief),
+}
+
+impl Opinion {
+    pub fn of(state: &AppState, node: &NodeRecord) -> Self {
+        let view = state.coordinator.cluster();
+        match state.coordinator.belief_of(&node.node_id) {
+            None => Opinion::Unknown,
+            Some(belief) if belief.leader == view.leader && belief.epoch == view.epoch => Opinion::Agrees,
+            Some(belief) => Opinion::Differs(belief),
+        }
+    }
+}
+
+/// Returns in words whom a node believes to lead.
+pub fn believes(belief: &Belief) -> String {
+    let leader = belief.leader.as_ref().map_or_else(|| "nobody leads".into(), |leader| format!("{leader} leads"));
+    format!("{leader}, epoch {}", belief.epoch)
 }
 
 fn problems_of_nodes(state: &AppState, nodes: &KnownNodes) -> Vec<Problem> {
@@ -89,6 +115,10 @@ fn problems_of_nodes(state: &AppState, nodes: &KnownNodes) -> Vec<Problem> {
             NodeState::Dead => problems.push(cluster(format!("Node {id} is dead"), true)),
             NodeState::Draining => problems.push(cluster(format!("Node {id} drains"), false)),
             NodeState::Active | NodeState::Left => {}
+        }
+        if let (Opinion::Differs(belief), false) = (Opinion::of(state, node), node.state.is_gone()) {
+            let text = format!("Node {id} disagrees: it believes that {}", believes(&belief));
+            problems.push(Problem { text, path: "/cluster#nodes-title".into(), is_outage: false });
         }
     }
     if let Some(why) = state.shards.as_ref().and_then(|shards| shards.health().err()) {

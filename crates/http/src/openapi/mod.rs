@@ -45,6 +45,7 @@ pub use params::*;
         (name = "worker gateway", description = "How a worker in any language receives runs and reports their results"),
         (name = "cluster", description = "Workers, nodes and the leader"),
         (name = "shards", description = "The owner of each shard of a service"),
+        (name = "mesh", description = "Instances of applications, and calls to them"),
         (name = "events", description = "Events of jobs, workers, nodes and leadership"),
         (name = "audit", description = "Acts of operators"),
         (name = "system", description = "Probes and metrics"),

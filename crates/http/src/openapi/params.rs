@@ -49,6 +49,13 @@ pub struct NamespacePath {
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
+pub struct MeshPath {
+    /// The name of the mesh
+    pub mesh: String,
+}
+
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
 pub struct ServicePath {
     /// The service's name
     pub service: String,

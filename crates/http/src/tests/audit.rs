@@ -96,6 +96,12 @@ async fn every_request_of_the_document_that_changes_something_leaves_an_entry() 
     let entry = act("POST", "/v1/dead-letters/purge", "/v1/dead-letters/purge", purge, "dead.purge").await;
     assert_eq!(entry["target"], "queue:dead");
 
+    let _instance = super::mesh::instance("audited", "host-1").await;
+    let call = json!({"instanceId": 1, "type": "echo", "data": {"key": "secret"}});
+    let entry = act("POST", "/v1/mesh/{mesh}/call", "/v1/mesh/audited/call", call, "mesh.call").await;
+    assert_eq!(entry["target"], "audited 1 echo");
+    assert!(!entry.to_string().contains("secret"), "no data: {entry}");
+
     act("DELETE", "/v1/sessions", "/v1/sessions", Value::Null, "sessions.end").await;
     let entry = act("POST", "/v1/nodes/{id}/drain", "/v1/nodes/node-1/drain", Value::Null, "node.drain").await;
     assert_eq!((&entry["target"], &entry["after"]["state"]), (&json!("node-1"), &json!("draining")));

@@ -2,6 +2,7 @@
 
 mod acts;
 mod fleet_pages;
+mod forms;
 mod hostile;
 
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ fn text(response: &TestResponse) -> &str {
     response.body.as_str().unwrap_or_else(|| panic!("{} is no page: {}", response.status, response.body))
 }
 
-async fn page(world: &World, path: &str) -> String {
+pub async fn page(world: &World, path: &str) -> String {
     let response = world.get(path).await;
     assert_eq!(response.status, StatusCode::OK, "{path}: {}", response.body);
     text(&response).to_owned()
@@ -33,7 +34,7 @@ fn csrf(page: &str) -> String {
 }
 
 /// Sends a form with the token of `page`.
-async fn submit(world: &World, page: &str, path: &str, fields: &[(&str, &str)]) -> TestResponse {
+pub async fn submit(world: &World, page: &str, path: &str, fields: &[(&str, &str)]) -> TestResponse {
     let token = csrf(page);
     send_form(world, path, &[&[("csrf", token.as_str())], fields].concat()).await
 }
@@ -153,7 +154,7 @@ async fn without_a_dashboard_the_api_remains() {
 #[tokio::test]
 async fn an_instance_has_its_name_and_its_colour() {
     let coordinator = World::new().await.coordinator;
-    let dashboard = DashboardSettings { name: Some("prod <1>".into()), color: Color::Red, enabled: true };
+    let dashboard = DashboardSettings { name: Some("prod <1>".into()), color: Color::Red, ..Default::default() };
     let world = World::at(Site { dashboard, ..Site::default() }, coordinator, None, Access::Insecure).await;
     let page = page(&world, "/").await;
     assert!(page.contains("prod &#60;1&#62;") && page.contains("class=\"color-red\""), "{page}");

@@ -19,7 +19,12 @@ use crate::Access;
 
 /// A term, a refused write, a handoff, a drain and a step of the time series, with a value in every field.
 pub fn records_of_another_node(now: Timestamp) -> HistoryMessage {
-    let node = NodeId::new("node-2").expect("a name");
+    records_of("node-2", now)
+}
+
+/// The same, of a node with any name.
+pub fn records_of(node: &str, now: Timestamp) -> HistoryMessage {
+    let node = NodeId::new(node).expect("a name");
     let (job_id, execution_id) = (JobId(Uuid::from_u128(1)), ExecutionId(Uuid::from_u128(2)));
     let slow = SlowRenewal { at: now, duration: Duration::from_secs(9), expected: Duration::from_secs(3) };
     let term = TermRecord {
@@ -36,7 +41,7 @@ pub fn records_of_another_node(now: Timestamp) -> HistoryMessage {
         node: node.clone(),
         fence: FenceKind::Leader,
         what: "dispatch".into(),
-        by: "node-2".into(),
+        by: node.to_string(),
         number: "7".into(),
         against: Some("8".into()),
         job_id: Some(job_id),

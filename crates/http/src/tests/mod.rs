@@ -12,20 +12,24 @@ mod garbage;
 mod history;
 mod jobs;
 mod memory;
+mod mesh;
 mod mounted;
 mod serving;
 mod sessions;
 mod streams;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryStore, SystemChance, SystemClock};
+use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryMesh, MemoryStore, SystemChance, SystemClock};
 use convoke_core::NodeId;
+use convoke_core::ports::MeshLink;
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
+use convoke_runtime::mesh::{Meshes, Settings as MeshSettings};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -74,6 +78,14 @@ pub fn ports() -> Ports {
     }
 }
 
+/// Returns the meshes of this process.
+fn meshes() -> Meshes {
+    let open = |mesh: String| -> Pin<Box<dyn Future<Output = convoke_core::Result<Arc<dyn MeshLink>>> + Send>> {
+        Box::pin(async move { Ok(Arc::new(MemoryMesh::shared(&mesh)) as Arc<dyn MeshLink>) })
+    };
+    Meshes::new("memory:".into(), vec!["m".into()], "host".into(), MeshSettings::default(), Box::new(open))
+}
+
 impl World {
     pub async fn new() -> Self {
         World::with(Access::Insecure).await
@@ -105,7 +117,7 @@ impl World {
             leases: "memory:".into(),
         };
         let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let state = AppState::new(coordinator.clone(), shards, access, info, site, metrics);
+        let state = AppState::with_meshes(coordinator.clone(), shards, Some(meshes()), access, info, site, metrics);
         World { coordinator, api_service: ApiService::new(state.clone()), state }
     }
 

@@ -13,17 +13,17 @@ use crate::access::Peer;
 use crate::{Access, Policy, Role};
 
 /// A browser with a cookie.
-struct Browser<'w> {
+pub struct Browser<'w> {
     world: &'w World,
     cookie: String,
 }
 
 impl<'w> Browser<'w> {
-    fn new(world: &'w World) -> Self {
+    pub fn new(world: &'w World) -> Self {
         Browser { world, cookie: String::new() }
     }
 
-    async fn login(world: &'w World, token: &str) -> Self {
+    pub async fn login(world: &'w World, token: &str) -> Self {
         let mut browser = Browser::new(world);
         let response = browser.post("/login", &format!("token={token}"), &[]).await;
         assert_eq!(response.status, 303, "{}", response.body);
@@ -44,18 +44,18 @@ impl<'w> Browser<'w> {
         self.world.answer(sent).await
     }
 
-    async fn get(&self, path: &str) -> TestResponse {
+    pub async fn get(&self, path: &str) -> TestResponse {
         self.send("GET", path, "", &[]).await
     }
 
-    async fn post(&self, path: &str, form: &str, headers: &[(&'static str, &str)]) -> TestResponse {
+    pub async fn post(&self, path: &str, form: &str, headers: &[(&'static str, &str)]) -> TestResponse {
         let mut all = vec![("content-type", "application/x-www-form-urlencoded")];
         all.extend(headers);
         self.send("POST", path, form, &all).await
     }
 
     /// The token of forms, as a page has it.
-    async fn csrf(&self) -> String {
+    pub async fn csrf(&self) -> String {
         let page = self.get("/activity").await;
         let text = page.body.as_str().expect("a page").to_owned();
         let (_, rest) = text.split_once("name=\"csrf\" value=\"").expect("a form");
@@ -354,8 +354,10 @@ async fn a_read_session_sees_no_form_but_the_logout() {
         "/schedules/s",
         "/queues",
         "/queues/q",
+        "/workers",
         "/cluster",
         "/shards",
+        "/mesh?name=m",
         "/elections",
         "/activity",
     ] {

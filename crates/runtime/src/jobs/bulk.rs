@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use convoke_core::jobs::listing::ROWS_READ_MAX;
 use convoke_core::jobs::wire::{Cancel, V1};
 use convoke_core::jobs::{Job, Status};
 use convoke_core::ports::store::{Cancelled, JobQuery, Redriven};
@@ -17,9 +18,7 @@ use super::{recorder, requests, telemetry};
 /// Jobs of one slice.
 const SLICE: usize = 500;
 /// How many jobs a preview counts.
-const COUNT_MAX: u64 = 10_000;
-/// How long a preview may count.
-const COUNT_PATIENCE: Duration = Duration::from_secs(2);
+pub const COUNT_MAX: u64 = 10_000;
 
 /// An act on many jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,8 +83,9 @@ pub struct BulkSlice {
 }
 
 impl Coordinator {
-    /// Counts the jobs that an action would change, up to ten thousand and for two seconds.
-    pub async fn bulk_count(&self, action: BulkAction, query: JobQuery) -> Result<BulkCount> {
+    /// Counts the jobs that an action would change, up to ten thousand and for about `patience`. No job is read: the store
+    /// walks down an index, a bounded number of rows at a time.
+    pub async fn bulk_count(&self, action: BulkAction, query: JobQuery, patience: Duration) -> Result<BulkCount> {
         let query = action.restrict(query)?;
         let only_counted = JobQuery {
             queue: query.queue.clone(),
@@ -103,12 +103,13 @@ impl Coordinator {
             let count = queues.map(|queue| of_queue(&queue.counts)).sum();
             return Ok(BulkCount { count, is_at_least: false });
         }
-        let (mut query, mut count) = (JobQuery { limit: SLICE, ..query }, 0);
-        let deadline = Instant::now() + COUNT_PATIENCE;
+        let (mut query, mut count) = (query, 0);
+        let deadline = Instant::now() + patience;
         loop {
-            let page = self.store().list(query.clone()).await?;
-            count += page.jobs.len() as u64;
-            query.cursor = page.next_cursor;
+            query.limit = ROWS_READ_MAX.min((COUNT_MAX - count) as usize);
+            let counted = self.store().count(query.clone()).await?;
+            count += counted.jobs;
+            query.cursor = counted.next_cursor;
             if query.cursor.is_none() || count >= COUNT_MAX || Instant::now() >= deadline {
                 return Ok(BulkCount { count, is_at_least: query.cursor.is_some() });
             }

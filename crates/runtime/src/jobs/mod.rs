@@ -71,7 +71,7 @@ mod waiting;
 pub mod worker;
 
 #[cfg(feature = "node")]
-pub use bulk::{BulkAction, BulkCount, BulkSlice};
+pub use bulk::{BulkAction, BulkCount, BulkSlice, COUNT_MAX};
 pub use bus_client::BusClient;
 #[cfg(feature = "node")]
 pub use coordinator::Coordinator;

@@ -18,7 +18,7 @@ use convoke_core::{Error, Result};
 use futures_util::FutureExt;
 use parking_lot::RwLock;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::serving::panic_message;
 use super::session::MeshSession;
@@ -48,6 +48,7 @@ pub(super) async fn keep(session: &Arc<MeshSession>, on_gone: &OnGone) {
             Ok(live) => {
                 session.outages.succeeded("mesh");
                 session.meters.nodes(live);
+                publish_figures(session).await;
                 if started - received > interval * 3 / 2 {
                     sweep_from = started + ttl;
                 }
@@ -61,6 +62,14 @@ pub(super) async fn keep(session: &Arc<MeshSession>, on_gone: &OnGone) {
                 next = Instant::now() + (interval / RETRY_PART).min(RETRY_MAX);
             }
         }
+    }
+}
+
+/// Publishes what lists show of this instance. They do without it: a failure changes nothing.
+async fn publish_figures(session: &MeshSession) {
+    let Some(membership) = session.membership() else { return };
+    if let Err(error) = membership.publish(&session.figures(), session.settings.node_ttl).await {
+        debug!(%error, "publishing the figures of this instance failed: lists show older ones, or none");
     }
 }
 

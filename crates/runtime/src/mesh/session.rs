@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use convoke_core::Result;
-use convoke_core::mesh::{Fault, InstanceId, envelope};
+use convoke_core::mesh::{Fault, InstanceId, MeshFigures, envelope};
 use convoke_core::ports::{Membership, MeshLink};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -110,6 +110,17 @@ impl MeshSession {
 
     pub(super) fn running(&self) -> usize {
         self.running.load(Ordering::Acquire)
+    }
+
+    /// Returns the figures that are published with the next heartbeat.
+    pub(super) fn figures(&self) -> MeshFigures {
+        let times = self.meters.recent_times();
+        MeshFigures {
+            in_flight: self.pending.len() as u64,
+            handlers: self.running() as u64,
+            p50_us: times.map(|(median, _)| median),
+            p99_us: times.map(|(_, p99)| p99),
+        }
     }
 
     pub(super) fn malformed(&self) -> u64 {

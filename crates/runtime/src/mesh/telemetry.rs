@@ -16,6 +16,8 @@ use parking_lot::{Mutex, RwLock};
 
 /// Beyond this many types, calls are counted under [`OTHER`].
 const TYPES_MAX: usize = 1_000;
+/// The calls whose times are kept, for the figures that an instance publishes.
+const RECENT_MAX: usize = 256;
 const OTHER: &str = "other";
 const OK: &str = "ok";
 
@@ -47,7 +49,35 @@ pub(super) struct Meters {
     malformed: Counter,
     stray: Counter,
     by_type: RwLock<HashMap<Box<str>, Arc<Outcomes>>>,
+    recent: Mutex<RecentTimes>,
     standing: Mutex<Standing>,
+}
+
+/// How long the last calls took, in microseconds.
+#[derive(Default)]
+struct RecentTimes {
+    times_us: Vec<u32>,
+    next: usize,
+}
+
+impl RecentTimes {
+    fn add(&mut self, took: Duration) {
+        let us = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
+        if self.times_us.len() < RECENT_MAX {
+            self.times_us.push(us);
+        } else {
+            self.times_us[self.next] = us;
+        }
+        self.next = (self.next + 1) % RECENT_MAX;
+    }
+
+    fn percentiles(&self) -> Option<(u32, u32)> {
+        let mut sorted = self.times_us.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().checked_sub(1)?;
+        let at = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).saturating_sub(1).min(last)];
+        Some((at(50), at(99)))
+    }
 }
 
 type Outcomes = RwLock<HashMap<&'static str, Counter>>;
@@ -72,6 +102,7 @@ impl Meters {
             malformed: counter!("convoke_mesh_malformed_total"),
             stray: counter!("convoke_mesh_stray_total"),
             by_type: RwLock::default(),
+            recent: Mutex::default(),
             standing: Mutex::new(Standing::Follows),
         }
     }
@@ -87,6 +118,7 @@ impl Meters {
     /// Counts a call that ended; `failure` is its outcome if it failed.
     pub(super) fn called(&self, request_type: &str, failure: Option<&'static str>, took: Duration) {
         self.seconds.record(took.as_secs_f64());
+        self.recent.lock().add(took);
         let outcome = failure.unwrap_or(OK);
         let outcomes = self.outcomes(request_type);
         if let Some(counter) = outcomes.read().get(outcome) {
@@ -96,6 +128,11 @@ impl Meters {
         let counter = counter!("convoke_mesh_calls_total", "type" => label, "outcome" => outcome);
         counter.increment(1);
         outcomes.write().insert(outcome, counter);
+    }
+
+    /// Returns the median and the 99th percentile of the last calls, in microseconds.
+    pub(super) fn recent_times(&self) -> Option<(u32, u32)> {
+        self.recent.lock().percentiles()
     }
 
     fn outcomes(&self, request_type: &str) -> Arc<Outcomes> {
@@ -167,4 +204,22 @@ pub(super) fn dropped(what: &'static str) {
 
 pub(super) fn gone(count: usize) {
     counter!("convoke_mesh_gone_total").increment(count as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_of_the_last_calls_are_kept_and_older_ones_are_not() {
+        let mut recent = RecentTimes::default();
+        assert_eq!(recent.percentiles(), None);
+        recent.add(Duration::from_millis(7));
+        assert_eq!(recent.percentiles(), Some((7_000, 7_000)));
+        for us in 1..=1_000 {
+            recent.add(Duration::from_micros(us));
+        }
+        assert_eq!(recent.times_us.len(), RECENT_MAX);
+        assert_eq!(recent.percentiles(), Some((872, 998)), "of the calls 745 to 1000");
+    }
 }

@@ -108,6 +108,8 @@ fn every_promised_command_is_understood() {
         #[cfg(feature = "bench")]
         "bench mesh --redis redis://h --rounds 3 --for 1s --quick --json",
         #[cfg(feature = "bench")]
+        "bench pages --jobs 1000 --requests 5 --store postgres://h/b --dir /tmp --no-fill --quick --json",
+        #[cfg(feature = "bench")]
         "bench jobs --jobs 5 --connections 64 --batch 1000 --concurrency 10 --rate 200 --quick --flat --lists --raw-worker",
     ] {
         if let Err(error) = parse(line) {

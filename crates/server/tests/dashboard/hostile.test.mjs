@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { expectCalm, navigation, openPage, startBrowser } from './browser.mjs';
-import { Server } from './server.mjs';
+import { Server, until } from './server.mjs';
 
 /** Markup that would run in text, in an attribute, in a script, in a style and in a URL, with the place it was put into. */
 function hostile(place) {
   return `${place}"'><img src=x onerror=window.hit='${place}'><script>window.hit='${place}'</script>{{7*7}}\${hit}</title>`;
 }
 
-const places = ['type', 'queue', 'args', 'error', 'log', 'worker', 'worker-name', 'tag', 'correlation', 'schedule', 'unique', 'result', 'progress', 'reason', 'node'];
+const places = ['type', 'queue', 'args', 'error', 'log', 'worker', 'worker-name', 'tag', 'correlation', 'schedule', 'unique', 'result', 'progress', 'reason', 'node', 'service', 'shard-worker'];
 const texts = Object.fromEntries(places.map((place) => [place, hostile(place)]));
 // A tag has at most 64 bytes.
 texts.tag = `tag"'><img src=x onerror=window.hit='tag'>`;
@@ -38,6 +38,8 @@ before(async () => {
   await worker.report((await worker.take())[0], ...events);
   await server.call('PUT', `/v1/schedules/${encodeURIComponent(texts.schedule)}`, { ...spec, every: '1h' });
   await server.post(`/v1/schedules/${encodeURIComponent(texts.schedule)}/trigger`);
+  server.joinShards(texts.service, texts['shard-worker'], 4);
+  await until('the shards are assigned', async () => (await server.get(`/v1/shards/${encodeURIComponent(texts.service)}`)).workers.length === 1);
 });
 after(async () => {
   await browser?.close();
@@ -60,7 +62,7 @@ test('hostile texts are shown as text on every page', async () => {
     ...(await navigation(page)),
     ...Object.values(jobs).map((id) => `/jobs/${id}`),
     `/jobs?q=${encodeURIComponent(`type:${JSON.stringify(texts.type)}`)}`, `/jobs?q=${encodeURIComponent(hostile('filter'))}`,
-    `/jobs/new?copy=${jobs.completed}`, `/queues/${queue}`, `/workers/${worker}`, `/schedules/${schedule}`, `/schedules/${schedule}/edit`,
+    `/jobs/new?copy=${jobs.completed}`, `/shards/${encodeURIComponent(texts.service)}`, `/queues/${queue}`, `/workers/${worker}`, `/schedules/${schedule}`, `/schedules/${schedule}/edit`,
     `/dead-letters?queue=${queue}`, `/jobs?notice=${encodeURIComponent(hostile('notice'))}`, `/queues/${encodeURIComponent(hostile('none'))}`,
     `/workers/${encodeURIComponent(hostile('none'))}`, `/schedules/${encodeURIComponent(hostile('none'))}`,
     `/jobs/${encodeURIComponent(hostile('none'))}`,

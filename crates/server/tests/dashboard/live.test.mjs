@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { expectCalm, openPage, startBrowser } from './browser.mjs';
-import { Server } from './server.mjs';
+import { Server, until } from './server.mjs';
 
 let server;
 let browser;
@@ -43,6 +43,29 @@ test('the page of a job follows the job', async () => {
   assert.equal(await page.locator('#log .line').count(), 2, 'a line is shown twice or not at all');
   assert.ok(await isSame(page));
   expectCalm(page, 'the page of a job');
+  await page.context().close();
+});
+
+test('the scrubber replays rebalances, also those of workers that have left', async () => {
+  const owned = async () => (await server.get('/v1/shards/orders')).workers.map(({ workerId, shards }) => [workerId, shards.length]);
+  const equals = (wanted) => async () => JSON.stringify(await owned()) === JSON.stringify(wanted);
+  server.joinShards('orders', 'a', 64);
+  await until('a owns all', equals([['a', 64]]));
+  const second = server.joinShards('orders', 'b', 64);
+  await until('b owns half', equals([['a', 32], ['b', 32]]));
+  await second.stop('SIGTERM');
+  await until('a owns all again', equals([['a', 64]]));
+  const page = await openLive('/shards/orders');
+  await page.waitForFunction(() => Number(document.getElementById('scrubber').max) >= 3);
+  const rows = () => page.$$eval('#grid tr[data-worker]', (rows) => rows.map((row) => [row.dataset.worker, row.querySelector('[data-count]').textContent]));
+  assert.deepEqual(await rows(), [['', '0'], ['a', '64']]);
+  await page.focus('#scrubber');
+  await page.keyboard.press('ArrowRight');
+  await page.waitForFunction(() => document.getElementById('scrubbed').textContent.startsWith('before version'));
+  assert.deepEqual(await rows(), [['', '0'], ['a', '32'], ['b', '32']]);
+  await page.keyboard.press('ArrowLeft');
+  assert.deepEqual(await rows(), [['', '0'], ['a', '64']]);
+  expectCalm(page, 'the scrubber');
   await page.context().close();
 });
 

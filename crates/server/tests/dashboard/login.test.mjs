@@ -115,7 +115,7 @@ test('a worker logs in nowhere, and a shop acts on jobs alone', async () => {
   assert.match(await worker.innerText('main'), /cannot read/);
   await worker.context().close();
   const page = await logIn(tokens.enqueue, `/jobs/${made.jobs.scheduled}`);
-  await page.getByRole('button', { name: 'Cancel', exact: true }).waitFor();
+  await page.locator('summary', { hasText: 'Cancel' }).waitFor();
   await page.goto(`${server.url}/queues/mail`);
   assert.equal(await page.getByRole('button', { name: 'Pause' }).count(), 0);
   await page.context().close();

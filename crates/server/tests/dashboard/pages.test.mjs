@@ -4,18 +4,24 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { expectCalm, navigation, openPage, startBrowser, violations } from './browser.mjs';
 import { fill } from './data.mjs';
-import { Server } from './server.mjs';
+import { startRedis } from './redis.mjs';
+import { Server, until } from './server.mjs';
 
+let redis;
 let server;
 let browser;
 let made;
 before(async () => {
-  [server, browser] = await Promise.all([Server.start(), startBrowser()]);
+  [redis, browser] = await Promise.all([startRedis(), startBrowser()]);
+  server = await Server.start({ env: { CONVOKE_DASHBOARD__MESH: redis.url, CONVOKE_DASHBOARD__MESHES: 'orders-app' } });
   made = await fill(server);
+  for (let at = 0; at < 2; at++) server.joinMesh('orders-app', redis.url);
+  await until('the mesh has two instances', async () => (await server.get('/v1/mesh/orders-app')).instances.length === 2);
 });
 after(async () => {
   await browser?.close();
   await server?.stop();
+  await redis?.stop();
 });
 
 /** How many pixels the page is wider than its window. */
@@ -48,6 +54,23 @@ for (const [colorScheme, width] of LOOKS) {
     assert.ok(failures.length === 0, `\n${failures.join('\n')}`);
   });
 }
+
+test('an instance of a mesh is called by the form, and its reply is shown', async () => {
+  const page = await openPage(browser);
+  await page.goto(`${server.url}/mesh`);
+  assert.equal(await page.locator('#instances tbody tr').count(), 2);
+  const id = await page.locator('#instances tbody th').first().innerText();
+  for (const [type, data, expected] of [['echo', '{"n": 9007199254740993}', /9007199254740993/], ['nothing', '{}', /no handler for this type/]]) {
+    await page.fill('#instance', id);
+    await page.fill('#type', type);
+    await page.fill('#data', data);
+    await Promise.all([page.waitForEvent('load'), page.getByRole('button', { name: 'Call', exact: true }).click()]);
+    assert.match(await page.innerText('main'), expected);
+    assert.deepEqual(await violations(page), []);
+  }
+  expectCalm(page, 'the mesh');
+  await page.context().close();
+});
 
 test('the dialog of the keys and an error have no violation', async () => {
   const page = await openPage(browser);

@@ -28,6 +28,11 @@ async function press(name) {
   expectCalm(page, name);
 }
 
+/** Opens the question before an act that cannot be undone, or stops a run. */
+async function confirm(name) {
+  await page.locator('details.confirm summary', { hasText: new RegExp(`^${name}$`) }).first().click();
+}
+
 test('every page shows its data', async () => {
   await open('/');
   const places = await page.locator('nav.side a[data-key]').evaluateAll((links) => links.map((link) => link.getAttribute('href')));
@@ -84,8 +89,9 @@ test('a queue is paused, resumed and limited', async () => {
 
 test('a job is cancelled and retried', async () => {
   await open(`/jobs/${made.jobs.scheduled}`);
+  await confirm('Cancel');
   await page.fill('#reason', 'not needed');
-  await press('Cancel');
+  await press('Cancel the job');
   const cancelled = await server.get(`/v1/jobs/${made.jobs.scheduled}`);
   assert.deepEqual([cancelled.status, cancelled.error], ['cancelled', 'not needed']);
   assert.match(await text(), /The job is cancelled/);
@@ -128,7 +134,7 @@ test('a group of dead letters is retried and another is deleted', async () => {
   await open('/dead-letters');
   const before = await page.locator('#groups > section').count();
   await press('Retry the group');
-  await page.locator('details.confirm summary').first().click();
+  await confirm('Delete the group');
   await press('Delete for ever');
   assert.ok((await page.locator('#groups > section').count()) < before);
   assert.match(await text(), /Jobs that were deleted/);
@@ -137,7 +143,8 @@ test('a group of dead letters is retried and another is deleted', async () => {
 test('selected jobs are cancelled', async () => {
   await open('/jobs?q=queue%3Aimports+status%3Apending');
   for (const at of [0, 1]) await page.locator('#jobs tbody input[type=checkbox]').nth(at).check();
-  await press('Cancel selected');
+  await confirm('Cancel selected');
+  await press('Cancel the selected jobs');
   const { jobs } = await server.get('/v1/jobs?queue=imports&status=cancelled');
   assert.equal(jobs.length, 2);
 });

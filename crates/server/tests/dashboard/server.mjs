@@ -134,7 +134,14 @@ export class Server {
   /** Starts a worker of a service with shards, which ends with the server. */
   joinShards(service, id, shards) {
     const args = ['shards', 'join', service, '--worker-id', id, '--shards', `${shards}`, '--coordinator', this.shards];
-    this.workers.push(new Process(args, { cwd: this.home }));
+    const worker = new Process(args, { cwd: this.home });
+    this.workers.push(worker);
+    return worker;
+  }
+
+  /** Starts an instance of a mesh with the handlers `echo` and `sleep`, which ends with the server. */
+  joinMesh(name, redis) {
+    this.workers.push(new Process(['mesh', 'serve', name, '--redis', redis], { cwd: this.home }));
   }
 
   async metric(name) {

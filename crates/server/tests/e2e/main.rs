@@ -19,6 +19,7 @@ mod large_jobs;
 mod logs;
 mod mesh;
 mod mesh_serve;
+mod page_plans;
 mod queues;
 mod schedules;
 mod streams;

@@ -178,7 +178,7 @@ async fn every_configuration_key_and_its_default() {
             "" => {
                 let name = format!("CONVOKE_{}", key.to_uppercase().replace('.', "__"));
                 let value = match key {
-                    "leases.url" => "memory:",
+                    "leases.url" | "dashboard.mesh" => "memory:",
                     "http.public" => "health",
                     "http.base_path" => "/given",
                     _ => "given",

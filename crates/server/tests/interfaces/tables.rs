@@ -14,7 +14,7 @@ pub enum Capability {
 use Capability::*;
 
 /// A command and the words that its help must have.
-pub const COMMANDS: [(Capability, &str, &str); 54] = [
+pub const COMMANDS: [(Capability, &str, &str); 55] = [
     (Jobs, "", "serve enqueue job schedule queue dead worker cluster audit events history verify chaos bench"),
     (
         Jobs,
@@ -87,6 +87,7 @@ pub const COMMANDS: [(Capability, &str, &str); 54] = [
     (Jobs, "chaos", "--for --nodes --faults --on --seed --json --keep"),
     (Jobs, "test-server", "--http --seed --start --insecure --json"),
     (Jobs, "bench jobs", "--json"),
+    (Jobs, "bench pages", "--store --jobs --requests --no-fill --quick --json"),
     (Shards, "bench shards", ""),
     (Mesh, "bench mesh", ""),
     (Election, "bench election", ""),
@@ -100,7 +101,7 @@ pub const COMMANDS: [(Capability, &str, &str); 54] = [
 ];
 
 /// A method, a path and its query's parameters.
-pub const ENDPOINTS: [(Capability, &str, &str, &str); 57] = [
+pub const ENDPOINTS: [(Capability, &str, &str, &str); 60] = [
     (Jobs, "GET", "/", ""),
     (Jobs, "GET", "/openapi.json", ""),
     (Jobs, "GET", "/health", ""),
@@ -145,6 +146,9 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 57] = [
     (Jobs, "POST", "/v1/jobs/bulk", ""),
     (Jobs, "GET", "/v1/elections", ""),
     (Jobs, "GET", "/v1/elections/{namespace}", ""),
+    (Mesh, "GET", "/v1/mesh", ""),
+    (Mesh, "GET", "/v1/mesh/{mesh}", ""),
+    (Mesh, "POST", "/v1/mesh/{mesh}/call", ""),
     (Jobs, "GET", "/v1/timeseries", "window queue"),
     (Jobs, "GET", "/v1/events", "types every"),
     (Jobs, "DELETE", "/v1/sessions", ""),
@@ -161,7 +165,7 @@ pub const ENDPOINTS: [(Capability, &str, &str, &str); 57] = [
 ];
 
 /// A key and its default as it is printed; an empty one where there is none to print.
-pub const KEYS: [(Capability, &str, &str); 81] = [
+pub const KEYS: [(Capability, &str, &str); 83] = [
     (Jobs, "node.id", ""),
     (Jobs, "node.history", ""),
     (Jobs, "http.bind", "127.0.0.1:3000"),
@@ -174,6 +178,8 @@ pub const KEYS: [(Capability, &str, &str); 81] = [
     (Jobs, "dashboard.enabled", "true"),
     (Jobs, "dashboard.name", ""),
     (Jobs, "dashboard.color", "slate"),
+    (Jobs, "dashboard.mesh", ""),
+    (Jobs, "dashboard.meshes", "[]"),
     (Jobs, "store.url", "sqlite:convoke.db"),
     (Jobs, "bus.url", "memory:"),
     (Jobs, "bus.prefix", "convoke"),

@@ -70,6 +70,11 @@ impl Postgres {
         self.program.as_ref().map(Program::pid)
     }
 
+    /// The lines of its log so far.
+    pub fn printed(&self) -> Vec<String> {
+        self.program.as_ref().map(Program::printed).unwrap_or_default()
+    }
+
     /// The data directory; a test may read it, not change it.
     pub fn data(&self) -> PathBuf {
         self.directory.path().join("data")

@@ -5,7 +5,7 @@ use convoke_core::jobs::link::Enqueued;
 use convoke_core::jobs::listing::{Cursor, ROWS_READ_MAX, first_created, matches};
 use convoke_core::jobs::{Job, LogLine, NewJob, Status};
 use convoke_core::limits::{LOG_PAGE_BYTES_MAX, PAGE_BYTES_MAX, PAGE_MAX};
-use convoke_core::ports::store::{Cancelled, HistoryPage, JobPage, JobQuery, JobStore, Redriven};
+use convoke_core::ports::store::{Cancelled, HistoryPage, JobCount, JobPage, JobQuery, JobStore, Redriven};
 use convoke_core::{ByteBudget, JobId, Result};
 use jiff::Timestamp;
 
@@ -27,6 +27,11 @@ impl JobStore for MemoryStore {
     async fn list(&self, query: JobQuery) -> Result<JobPage> {
         let before = Cursor::of(&query)?;
         Ok(self.state().list(&query, before))
+    }
+
+    async fn count(&self, query: JobQuery) -> Result<JobCount> {
+        let before = Cursor::of(&query)?;
+        Ok(self.state().count(&query, before))
     }
 
     async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
@@ -72,19 +77,38 @@ impl JobStore for MemoryStore {
 }
 
 impl State {
-    fn list(&self, query: &JobQuery, before: Cursor) -> JobPage {
-        let limit = query.limit.clamp(1, PAGE_MAX);
+    /// Returns the rows among which the jobs of the query are, the newest first.
+    fn candidates(&self, query: &JobQuery, before: Cursor) -> Box<dyn Iterator<Item = (u64, &Row)> + '_> {
         let (from, until) = query.times_read();
         let before =
             u64::try_from(before.0).unwrap_or_default().min(until.map_or(u64::MAX, |at| self.first_created(at)));
         let floor = from.map_or(0, |at| self.first_created(at)).min(before);
-        let mut rows: Box<dyn Iterator<Item = (u64, &Row)>> = match query.search_keys().into_iter().next() {
+        match query.search_keys().into_iter().next() {
             Some(key) => {
                 let seqs = self.indexes.of_key(key, before).take_while(move |seq| *seq >= floor);
                 Box::new(seqs.filter_map(|seq| Some((seq, self.rows.get(&seq)?))))
             }
             None => Box::new(self.rows.range(floor..before).rev().map(|(seq, row)| (*seq, row))),
-        };
+        }
+    }
+
+    fn count(&self, query: &JobQuery, before: Cursor) -> JobCount {
+        let limit = query.limit.clamp(1, ROWS_READ_MAX) as u64;
+        let mut rows = self.candidates(query, before);
+        let (mut jobs, mut last) = (0, None);
+        for (seq, row) in rows.by_ref().take(ROWS_READ_MAX) {
+            jobs += u64::from(matches(query, &row.job));
+            last = i64::try_from(seq).ok().map(|seq| Cursor(seq).to_string());
+            if jobs == limit {
+                break;
+            }
+        }
+        JobCount { jobs, next_cursor: last.filter(|_| rows.next().is_some()) }
+    }
+
+    fn list(&self, query: &JobQuery, before: Cursor) -> JobPage {
+        let limit = query.limit.clamp(1, PAGE_MAX);
+        let mut rows = self.candidates(query, before);
         let mut page = JobPage::default();
         let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
         let mut last = None;

@@ -5,7 +5,8 @@
            and ($6::smallint[] is null
                 or case when j.state >= {first_ended} then j.state = any ($6)
                         -- A job is dispatched or running only if it has a run in flight.
-                        else $6 && array[{live}]::smallint[]
+                        else $6 @> array[{live}]::smallint[]
+                             or $6 && array[{live}]::smallint[]
                              and coalesce((select case when r.started_at is null then {dispatched} else {running} end
                                            from convoke_runs r
                                            where r.id = j.id),

@@ -12,6 +12,8 @@ from (
             limit $2
         ) j
     ) j
+    -- A fence: else the planner evaluates the condition twice, in the filter and in the result.
+    offset 0
 ) j
 where j.matches or j.n = $2
 order by j.seq desc

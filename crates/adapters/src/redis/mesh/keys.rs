@@ -20,6 +20,8 @@ pub(super) struct Keys {
     pub channel_prefix: String,
     /// Prefix of the key that holds the token of a number's owner. The existing system has no such key.
     pub bearer_prefix: String,
+    /// Prefix of the key that holds the figures of an instance. The existing system has no such key.
+    pub figures_prefix: String,
 }
 
 impl Keys {
@@ -34,11 +36,16 @@ impl Keys {
             broadcast: format!("{mesh}:broadcast"),
             channel_prefix: format!("{mesh}:node:"),
             bearer_prefix: format!("{mesh}:bearer:"),
+            figures_prefix: format!("{mesh}:figures:"),
         }
     }
 
     pub(super) fn bearer(&self, id: InstanceId) -> String {
         format!("{}{id}", self.bearer_prefix)
+    }
+
+    pub(super) fn figures(&self, id: InstanceId) -> String {
+        format!("{}{id}", self.figures_prefix)
     }
 
     pub(super) fn channel(&self, id: InstanceId) -> String {
@@ -61,6 +68,7 @@ mod tests {
         assert_eq!(keys.hostnames, "app:mesh:my-app:nodes");
         assert_eq!(keys.channel(InstanceId(7)), "app:mesh:my-app:node:7");
         assert_eq!(keys.bearer(InstanceId(7)), "app:mesh:my-app:bearer:7", "unknown to the existing system");
+        assert_eq!(keys.figures(InstanceId(7)), "app:mesh:my-app:figures:7", "unknown to the existing system");
         assert_eq!(keys.broadcast, "app:mesh:my-app:broadcast");
         assert_eq!(keys.lock, "locks:leader:mesh:my-app");
     }

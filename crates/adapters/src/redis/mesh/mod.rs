@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use convoke_core::mesh::{InstanceId, MeshNode};
+use convoke_core::mesh::{InstanceId, MeshFigures, MeshNode};
 use convoke_core::ports::{Membership, MeshInbox, MeshLink};
 use convoke_core::{Error, Result};
 use redis::Value;
@@ -127,16 +127,22 @@ impl MeshLink for RedisMesh {
 
     async fn nodes(&self, ttl: Duration) -> Result<Vec<MeshNode>> {
         let keys = [self.keys.heartbeats.as_str(), &self.keys.hostnames];
-        let answer = self.commands.run(Intent::Ask, &script::MESH_NODES, &keys, &[ms(ttl).as_bytes()]).await?;
+        let args = [ms(ttl).into_bytes(), self.keys.figures_prefix.clone().into_bytes()];
+        let args = [args[0].as_slice(), args[1].as_slice()];
+        let answer = self.commands.run(Intent::Ask, &script::MESH_NODES, &keys, &args).await?;
         let complaint = malformed_reply(WHAT, &answer);
         let Value::Array(parts) = answer else { return Err(complaint) };
         let mut parts = parts.into_iter();
-        let mut nodes = Vec::with_capacity(parts.len() / 3);
-        while let (Some(id), Some(idle), Some(hostname)) = (parts.next(), parts.next(), parts.next()) {
+        let mut nodes = Vec::with_capacity(parts.len() / 4);
+        while let (Some(id), Some(idle), Some(hostname), Some(figures)) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        {
             let idle = text(idle).and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
             // Other content of the set is not an instance.
             if let (Some(instance_id), Some(idle), Some(hostname)) = (instance(id), idle, shown(&hostname)) {
-                nodes.push(MeshNode { instance_id, hostname, idle, is_self: false });
+                // Figures of another version that cannot be read are none.
+                let figures = text(figures).and_then(|text| serde_json::from_str(&text).ok());
+                nodes.push(MeshNode { instance_id, hostname, idle, is_self: false, figures });
             }
         }
         nodes.sort_unstable_by_key(|node| node.instance_id);
@@ -210,6 +216,14 @@ impl Membership for RedisMembership {
             Some(-1) => Err(Error::Fenced { what: "heartbeat" }),
             count => count.and_then(|count| u64::try_from(count).ok()).ok_or_else(|| malformed_reply(WHAT, &answer)),
         }
+    }
+
+    async fn publish(&self, figures: &MeshFigures, ttl: Duration) -> Result<()> {
+        let text = serde_json::to_string(figures).expect("numbers always serialise");
+        let mut set = redis::cmd("SET");
+        set.arg(self.link.keys.figures(self.id)).arg(text).arg("PX").arg(ms(ttl));
+        self.link.commands.change(&set).await?;
+        Ok(())
     }
 
     async fn leave(&self) -> Result<()> {

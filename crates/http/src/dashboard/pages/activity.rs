@@ -2,7 +2,6 @@
 
 use askama::Template;
 use axum::extract::{Request, State};
-use axum::{Router, routing};
 use convoke_core::Json;
 use convoke_core::audit::{AuditEntry, AuditQuery};
 use jiff::Timestamp;
@@ -12,11 +11,12 @@ use crate::AppState;
 use crate::audit;
 use crate::body::Params;
 use crate::dashboard::layout::{self, ACTIVITY, Frame, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{When, encode};
 use crate::error::ApiResult;
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/activity", routing::get(list))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/activity", list)
 }
 
 #[derive(Template)]

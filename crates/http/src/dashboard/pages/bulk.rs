@@ -7,9 +7,7 @@
 use std::time::Duration;
 
 use askama::Template;
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::get;
 use convoke_core::ports::store::JobQuery;
 use tokio::time::Instant;
 
@@ -19,16 +17,19 @@ use crate::bulk::{self, Action};
 use crate::dashboard::filter::Filter;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::{self, Frame, JOBS, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{count, encode};
 use crate::error::{ApiError, ApiResult};
 use crate::jobs::check_reason;
 use crate::memory::Share;
 
+/// How long a preview counts before the page is sent: the page is there at once, and a link on it counts for longer.
+const PREVIEW_PATIENCE: Duration = Duration::from_millis(20);
 /// How long one request goes on with further slices.
 const REQUEST_TIME: Duration = Duration::from_secs(1);
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/bulk", get(preview).post(act))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/bulk", preview).form("/bulk", act)
 }
 
 #[derive(Template)]
@@ -44,6 +45,8 @@ struct BulkTemplate {
     total: u64,
     total_text: String,
     is_at_least: bool,
+    /// The preview that counts for longer, if there may be more jobs.
+    count_further: Option<String>,
     done: u64,
     done_text: String,
     skipped: u64,
@@ -84,12 +87,14 @@ fn query(text: &str, cursor: Option<String>) -> ApiResult<JobQuery> {
     }
 }
 
-async fn preview(State(state): State<AppState>, frame: Frame, mut params: Params, share: Share) -> ApiResult {
+async fn preview(State(state): State<AppState>, frame: Frame, mut params: Params) -> ApiResult {
     let action = params.parse_by("action", action)?.unwrap_or(Action::Cancel);
     let text = params.text("q")?.unwrap_or_default();
-    share.reserve_page().await?;
-    let counted = bulk::run(&state, action, query(&text, None)?, true, None).await?;
+    let is_long = params.text("count")?.as_deref() == Some("long");
+    let patience = if is_long { bulk::COUNT_PATIENCE } else { PREVIEW_PATIENCE };
+    let counted = bulk::count(&state, action, query(&text, None)?, patience).await?;
     let total = counted.count.unwrap_or(0);
+    let further = format!("/bulk?action={}&q={}&count=long", word(action).to_lowercase(), encode(&text));
     layout::render(&BulkTemplate {
         page: frame.page(JOBS, format!("{} all that match", word(action))).at_rest(),
         action: word(action),
@@ -100,6 +105,7 @@ async fn preview(State(state): State<AppState>, frame: Frame, mut params: Params
         total,
         total_text: count(total),
         is_at_least: counted.is_at_least,
+        count_further: (counted.is_at_least && !is_long && total < bulk::COUNT_MAX).then_some(further),
         done: 0,
         done_text: count(0),
         skipped: 0,
@@ -120,7 +126,7 @@ async fn act(State(state): State<AppState>, frame: Frame, share: Share, request:
     share.reserve_page().await?;
     let until = Instant::now() + REQUEST_TIME;
     loop {
-        let slice = bulk::run(&state, action, query(&text, cursor.take())?, false, reason).await?;
+        let slice = bulk::run(&state, action, query(&text, cursor.take())?, reason).await?;
         (done, skipped) = (done.saturating_add(slice.done), skipped.saturating_add(slice.skipped));
         let Some(next) = slice.next_cursor else {
             let response = layout::see_other(&format!("/jobs?q={}&notice={}&n={done}", encode(&text), notice(action)))?;
@@ -142,6 +148,7 @@ async fn act(State(state): State<AppState>, frame: Frame, share: Share, request:
         total,
         total_text: count(total),
         is_at_least: form.has("atLeast"),
+        count_further: None,
         done,
         done_text: count(done),
         skipped,

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use askama::Template;
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::{get, post};
 use convoke_core::NodeId;
 use convoke_core::history::{DrainRecord, HandoffRecord, RefusedWrite, TermEnd, TermRecord};
 use convoke_core::jobs::wire::{NodeRole, NodeState};
@@ -18,7 +16,9 @@ use crate::body::{Params, SMALL_BYTES_MAX, Segment};
 use crate::dashboard::form::Form;
 use crate::dashboard::lanes::{self, LEFT, Lanes, WIDTH};
 use crate::dashboard::layout::{self, CLUSTER, Frame, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{Local, Mark, When, count, encode, span};
+use crate::dashboard::verdict::{Opinion, believes};
 use crate::error::ApiResult;
 
 /// Rows of each table; the API returns more.
@@ -26,8 +26,8 @@ const ROWS_MAX: usize = 50;
 /// The windows that the lanes can show.
 const WINDOWS: [(&str, u64); 4] = [("15m", 900), ("1h", 3_600), ("6h", 21_600), ("1d", 86_400)];
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/cluster", get(show)).route("/cluster/nodes/{id}/drain", post(drain))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/cluster", show).form("/cluster/nodes/{id}/drain", drain)
 }
 
 #[derive(Template)]
@@ -150,15 +150,20 @@ fn agreement(state: &AppState, present: &[&NodeRecord]) -> Agreement {
     let Some(leader) = view.leader else {
         return Agreement { is_whole: false, text: format!("Nobody leads. The last epoch was {}.", view.epoch) };
     };
-    let agrees = |node: &&&NodeRecord| {
-        let belief = state.coordinator.belief_of(&node.node_id);
-        belief.is_some_and(|belief| belief.leader.as_ref() == Some(&leader) && belief.epoch == view.epoch)
-    };
-    let agreeing = present.iter().filter(agrees).count();
-    let is_whole = agreeing == present.len();
-    let others: Vec<String> =
-        present.iter().filter(|node| !agrees(node)).map(|node| node.node_id.to_string()).collect();
-    let rest = if is_whole { String::new() } else { format!(" Not yet: {}.", others.join(", ")) };
+    let others: Vec<String> = present
+        .iter()
+        .filter_map(|node| {
+            let id = &node.node_id;
+            match Opinion::of(state, node) {
+                Opinion::Agrees => None,
+                Opinion::Unknown => Some(format!("{id}: not known yet.")),
+                Opinion::Differs(belief) => Some(format!("{id} believes that {}.", believes(&belief))),
+            }
+        })
+        .collect();
+    let agreeing = present.len() - others.len();
+    let is_whole = others.is_empty();
+    let rest: String = others.iter().map(|other| format!(" {other}")).collect();
     let text = format!("{agreeing} of {} nodes agree: {leader} leads, epoch {}.{rest}", present.len(), view.epoch);
     Agreement { is_whole, text }
 }
@@ -172,13 +177,12 @@ fn node_row(
 ) -> NodeRow {
     let (coordinator, id) = (&state.coordinator, &node.node_id);
     let (view, belief) = (coordinator.cluster(), coordinator.belief_of(id));
-    let agrees = match &belief {
+    let agrees = match Opinion::of(state, node) {
         _ if node.state.is_gone() => Mark::new("–", "gone", "quiet"),
-        None => Mark::new("?", "not known", "warn"),
-        Some(belief) if belief.leader == view.leader && belief.epoch == view.epoch && view.leader.is_some() => {
-            Mark::new("✓", "agrees", "good")
-        }
-        Some(_) => Mark::new("!", "differs", "bad"),
+        Opinion::Unknown => Mark::new("?", "not known", "warn"),
+        Opinion::Agrees if view.leader.is_some() => Mark::new("✓", "agrees", "good"),
+        Opinion::Agrees => Mark::new("!", "nobody leads", "bad"),
+        Opinion::Differs(_) => Mark::new("!", "differs", "bad"),
     };
     let state_mark = match node.state {
         NodeState::Active => Mark::new("●", "active", "good"),

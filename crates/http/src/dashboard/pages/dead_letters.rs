@@ -1,9 +1,7 @@
 //! Dead letters in groups of one type and one kind of error; a group can be retried or deleted.
 
 use askama::Template;
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::{get, post};
 use convoke_core::limits::PAGE_MAX;
 use convoke_core::ports::store::JobQuery;
 use convoke_core::{JobType, QueueName};
@@ -17,17 +15,18 @@ use crate::body::{Params, SMALL_BYTES_MAX};
 use crate::dashboard::filter;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::{self, DEAD_LETTERS, Frame, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{When, count, encode};
 use crate::dead_letters::{Group, read_groups};
 use crate::error::ApiResult;
 use crate::memory::Share;
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/dead-letters", get(list))
-        .route("/dead-letters/retry", post(retry))
-        .route("/dead-letters/purge", post(purge))
-        .route("/dead-letters/purge-selected", post(purge_selected))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new()
+        .page("/dead-letters", list)
+        .form("/dead-letters/retry", retry)
+        .form("/dead-letters/purge", purge)
+        .form("/dead-letters/purge-selected", purge_selected)
 }
 
 #[derive(Template)]

@@ -1,9 +1,7 @@
 //! The form of a schedule: a new one, or one that is edited.
 
 use askama::Template;
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::{get, post};
 use convoke_core::jobs::schedule::{Schedule, ScheduleSpec};
 use convoke_core::{Error, ScheduleName, duration};
 use serde::de::DeserializeOwned;
@@ -16,14 +14,12 @@ use crate::audit::{self, Noted};
 use crate::body::Segment;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::{self, Frame, Page, SCHEDULES};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{self, encode};
 use crate::error::{ApiError, ApiResult};
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/schedules/new", get(fill_in))
-        .route("/schedules/save", post(save))
-        .route("/schedules/{name}/edit", get(edit))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/schedules/new", fill_in).form("/schedules/save", save).page("/schedules/{name}/edit", edit)
 }
 
 #[derive(Template)]

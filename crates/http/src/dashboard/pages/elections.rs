@@ -1,13 +1,12 @@
 //! Elections: the namespaces of the leases, with holder, epoch, members and terms.
 
 use askama::Template;
-use axum::Router;
 use axum::extract::State;
-use axum::routing::get;
 
 use crate::AppState;
 use crate::body::Params;
 use crate::dashboard::layout::{self, ELECTIONS, Frame, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{Local, encode, span};
 use crate::elections::{self, Namespace};
 use crate::error::ApiResult;
@@ -15,8 +14,8 @@ use crate::error::ApiResult;
 /// Namespaces that are read for the list.
 const READ_MAX: usize = 20;
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/elections", get(show))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/elections", show)
 }
 
 #[derive(Template)]

@@ -5,9 +5,7 @@ use std::time::Duration;
 use std::sync::Arc;
 
 use askama::Template;
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::{get, post};
 use convoke_core::JobId;
 use convoke_core::history::HandoffRecord;
 use convoke_core::jobs::{Execution, Job, LogLevel, LogLine, Ownership, Status};
@@ -15,6 +13,7 @@ use convoke_core::limits::{ARGS_BYTES_MAX, LOG_PAGE_BYTES_MAX, RESULT_BYTES_MAX}
 use convoke_core::ports::store::HistoryPage;
 use jiff::Timestamp;
 
+use super::new_job::copy_of;
 use super::schedules::word;
 use crate::AppState;
 use crate::body::{Params, SMALL_BYTES_MAX, Segment};
@@ -22,21 +21,21 @@ use crate::dashboard::filter;
 use crate::dashboard::form::Form;
 use crate::dashboard::json::pretty;
 use crate::dashboard::layout::{self, Frame, JOBS, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{self, Mark, When, encode, span};
 use crate::error::ApiResult;
 use crate::jobs::check_reason;
 use crate::memory::Share;
 
+/// A command with a longer body reads it from a file.
+const SHOWN_BYTES_MAX: usize = 8 << 10;
 /// Runs that are shown; the API has them all.
 const RUNS_MAX: usize = 100;
 /// Log lines that are shown at once; the script follows from there.
 const LINES_MAX: usize = 500;
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/jobs/{id}", get(show))
-        .route("/jobs/{id}/cancel", post(cancel))
-        .route("/jobs/{id}/retry", post(retry))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/jobs/{id}", show).form("/jobs/{id}/cancel", cancel).form("/jobs/{id}/retry", retry)
 }
 
 #[derive(Template)]
@@ -167,7 +166,8 @@ async fn show(
         progress: job
             .progress
             .as_ref()
-            .filter(|done| job.status.is_live() || done.percent < 100)
+            // How far a job came is of interest unless it is complete, whatever it reported last.
+            .filter(|_| job.status != Status::Completed)
             .map(|done| (done.percent, done.message.clone().unwrap_or_default())),
         error: job.error.clone(),
         args: payload(job.definition.args.as_str()),
@@ -313,6 +313,10 @@ fn commands(frame: &Frame, job: &Job) -> Vec<(&'static str, String)> {
     } else if job.status != Status::Completed {
         commands.push(("Retry", call("POST", format!("/v1/jobs/{id}/retry"))));
     }
+    let copy = copy_of(job.definition.clone(), frame.viewer.payloads_hidden);
+    let copy = serde_json::to_string(&copy).expect("templates have string keys and no foreign Serialize");
+    let copy = if copy.len() > SHOWN_BYTES_MAX { "@job.json" } else { &copy };
+    commands.push(("Enqueue a copy", frame.curl_with("POST", "/v1/jobs", copy)));
     commands
 }
 

@@ -1,11 +1,9 @@
 //! The list of jobs: a filter bar, pages by cursor, actions on selected jobs, and an export.
 
 use askama::Template;
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use bytes::Bytes;
 use convoke_core::jobs::{HidePayloads, Job, Status};
 use convoke_core::ports::store::{JobPage, JobQuery};
@@ -20,6 +18,7 @@ use crate::dashboard::filter::{self, Filter};
 use crate::dashboard::form::Form;
 use crate::dashboard::json::brief;
 use crate::dashboard::layout::{self, Frame, JOBS, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{Mark, When, count, encode};
 use crate::error::{ApiError, ApiResult};
 use crate::memory::Share;
@@ -33,12 +32,12 @@ const TRIES_MAX: usize = 3;
 /// Upper bound of the jobs that one form may name.
 const SELECTED_MAX: usize = 1_000;
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/jobs", get(list))
-        .route("/jobs/export", get(export))
-        .route("/jobs/bulk/cancel", post(cancel_selected))
-        .route("/jobs/bulk/retry", post(retry_selected))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new()
+        .page("/jobs", list)
+        .page("/jobs/export", export)
+        .form("/jobs/bulk/cancel", cancel_selected)
+        .form("/jobs/bulk/retry", retry_selected)
 }
 
 #[derive(Template)]

@@ -3,7 +3,6 @@
 use askama::Template;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Router, routing};
 use convoke_core::audit::AuditVia;
 use http::header::{ORIGIN, REFRESH, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -12,14 +11,15 @@ use crate::access::{Access, COOKIE_NAME, Caller, Identity, Peer, Role, refuse_fo
 use crate::body::{Params, SMALL_BYTES_MAX};
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::{self, Frame, OVERVIEW, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::error::{ApiError, ApiResult};
 use crate::{AppState, audit};
 
 /// Upper bound of the path to which a login leads.
 const NEXT_BYTES_MAX: usize = 2_048;
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/login", routing::get(show).post(login)).route("/logout", routing::post(logout))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/login", show).form("/login", login).form("/logout", logout)
 }
 
 #[derive(Template)]

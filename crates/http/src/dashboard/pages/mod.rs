@@ -10,6 +10,7 @@ pub mod error;
 pub mod job;
 pub mod jobs;
 pub mod login;
+pub mod mesh;
 pub mod new_job;
 pub mod overview;
 pub mod queues;

@@ -1,10 +1,8 @@
 //! A form for a job: empty, or a copy of another whose arguments can be edited.
 
 use askama::Template;
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::{get, post};
-use convoke_core::jobs::{JobSpec, JobTemplate, Priority};
+use convoke_core::jobs::{JobDefinition, JobSpec, JobTemplate, Priority};
 use convoke_core::limits::ARGS_BYTES_MAX;
 use convoke_core::{JobId, JobType, Json, QueueName, duration};
 
@@ -13,6 +11,7 @@ use crate::body::{JOB_BYTES_MAX, Params};
 use crate::dashboard::form::Form;
 use crate::dashboard::json::pretty;
 use crate::dashboard::layout::{self, Frame, JOBS, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text;
 use crate::error::{ApiError, ApiResult};
 use crate::memory::Share;
@@ -20,8 +19,8 @@ use crate::memory::Share;
 /// Bytes of a form are percent-encoded: three for one, at worst.
 pub const FORM_BYTES_MAX: usize = 3 * JOB_BYTES_MAX;
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/jobs/new", get(fill_in)).route("/jobs/enqueue", post(enqueue))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/jobs/new", fill_in).form("/jobs/enqueue", enqueue)
 }
 
 #[derive(Template)]
@@ -108,25 +107,29 @@ async fn fill_in(State(state): State<AppState>, frame: Frame, mut params: Params
         Some(id) => {
             share.reserve(ARGS_BYTES_MAX).await?;
             let job = state.coordinator.job_view(id).await?;
-            let definition = job.definition.clone();
-            let hidden = frame.viewer.payloads_hidden;
-            TemplateFields::of(&JobTemplate {
-                queue: Some(definition.queue),
-                args: (!hidden).then_some(definition.args),
-                priority: Some(definition.priority),
-                max_retries: Some(definition.max_retries),
-                timeout: definition.timeout,
-                correlation_id: definition.correlation_id,
-                // Its key may still be taken by the job itself.
-                unique_key: None,
-                tags: Some(definition.tags),
-                ..JobTemplate::new(definition.job_type)
-            })
+            TemplateFields::of(&copy_of(job.definition.clone(), frame.viewer.payloads_hidden))
         }
     };
     let title = if copied.is_some() { "Enqueue a copy" } else { "Enqueue a job" };
     let page = frame.page(JOBS, title).at_rest();
     layout::render(&NewJobTemplate { page, copied, fields, delay: String::new() })
+}
+
+/// Returns what a copy of a job is made from.
+pub fn copy_of(definition: JobDefinition, payloads_hidden: bool) -> JobTemplate {
+    JobTemplate {
+        queue: Some(definition.queue),
+        args: (!payloads_hidden).then_some(definition.args),
+        priority: Some(definition.priority),
+        max_retries: Some(definition.max_retries),
+        retry_policy: Some(definition.retry_policy),
+        timeout: definition.timeout,
+        correlation_id: definition.correlation_id,
+        // Its key may still be taken by the job itself.
+        unique_key: None,
+        tags: Some(definition.tags),
+        ..JobTemplate::new(definition.job_type)
+    }
 }
 
 async fn enqueue(State(state): State<AppState>, request: Request) -> ApiResult {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::extract::State;
-use axum::{Router, routing};
 use convoke_core::history::{Counts, STEP, SeriesView};
 use convoke_core::jobs::{QueueCounts, Status};
 use convoke_core::ports::store::WorkerRecord;
@@ -14,6 +13,7 @@ use jiff::Timestamp;
 use crate::AppState;
 use crate::dashboard::charts::Sparkline;
 use crate::dashboard::layout::{self, Frame, OVERVIEW, Page};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{count, encode, span};
 use crate::dashboard::verdict::{Trouble, Verdict};
 use crate::error::ApiResult;
@@ -21,8 +21,8 @@ use crate::error::ApiResult;
 /// How many queues are shown; the page of queues has them all.
 const QUEUES_MAX: usize = 20;
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/", routing::get(overview))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/", overview)
 }
 
 #[derive(Template)]

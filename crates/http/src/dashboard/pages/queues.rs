@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use askama::Template;
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::{get, post};
 use convoke_core::QueueName;
 use convoke_core::history::Counts;
 use convoke_core::jobs::{QueuePatch, RateLimit, Status};
@@ -22,6 +20,7 @@ use crate::body::{SMALL_BYTES_MAX, Segment};
 use crate::dashboard::filter;
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::{self, Frame, Page, QUEUES};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{self, Mark, count, encode, span};
 use crate::dashboard::verdict::Trouble;
 use crate::error::ApiResult;
@@ -34,14 +33,14 @@ const JOBS_SHOWN: usize = 10;
 const RATES_OVER: Duration = Duration::from_secs(300);
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/queues", get(list))
-        .route("/queues/{name}", get(show))
-        .route("/queues/{name}/pause", post(pause))
-        .route("/queues/{name}/resume", post(resume))
-        .route("/queues/{name}/limit", post(limit))
-        .route("/queues/{name}/delete", post(delete))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new()
+        .page("/queues", list)
+        .page("/queues/{name}", show)
+        .form("/queues/{name}/pause", pause)
+        .form("/queues/{name}/resume", resume)
+        .form("/queues/{name}/limit", limit)
+        .form("/queues/{name}/delete", delete)
 }
 
 #[derive(Template)]
@@ -174,6 +173,7 @@ async fn show(
             ("Pause", patch(r#"{"paused":true}"#)),
             ("Resume", patch(r#"{"paused":false}"#)),
             ("Limit", patch(r#"{"rateLimit":{"limit":100,"per":"1s"},"concurrency":10}"#)),
+            ("Delete", frame.curl("DELETE", &format!("/v1/queues/{encoded}"))),
         ],
     })
 }

@@ -1,9 +1,7 @@
 //! Schedules: their rhythm in words, their ticks, and every change of them.
 
 use askama::Template;
-use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::{get, post};
 use convoke_core::ScheduleName;
 use convoke_core::jobs::schedule::{PastTick, Schedule, TickOutcome};
 use jiff::Timestamp;
@@ -15,6 +13,7 @@ use crate::dashboard::filter;
 use crate::dashboard::form::Form;
 use crate::dashboard::json::pretty;
 use crate::dashboard::layout::{self, Frame, Page, SCHEDULES};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{Local, Mark, When, encode};
 use crate::error::ApiResult;
 use crate::memory::Share;
@@ -23,14 +22,14 @@ use crate::schedules::read_ticks;
 /// Past ticks that are shown.
 const PAST_SHOWN: usize = 50;
 
-pub fn routes() -> Router<AppState> {
-    Router::new()
-        .route("/schedules", get(list))
-        .route("/schedules/{name}", get(show))
-        .route("/schedules/{name}/pause", post(pause))
-        .route("/schedules/{name}/resume", post(resume))
-        .route("/schedules/{name}/trigger", post(trigger))
-        .route("/schedules/{name}/remove", post(remove))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new()
+        .page("/schedules", list)
+        .page("/schedules/{name}", show)
+        .form("/schedules/{name}/pause", pause)
+        .form("/schedules/{name}/resume", resume)
+        .form("/schedules/{name}/trigger", trigger)
+        .form("/schedules/{name}/remove", remove)
 }
 
 #[derive(Template)]
@@ -166,6 +165,7 @@ async fn show(
             ("Pause", frame.curl("POST", &format!("{api}/pause"))),
             ("Resume", frame.curl("POST", &format!("{api}/resume"))),
             ("Trigger", frame.curl("POST", &format!("{api}/trigger"))),
+            ("Remove", frame.curl("DELETE", &api)),
         ],
         schedule: ScheduleRow::of(&schedule, now),
     })

@@ -1,9 +1,7 @@
 //! Shards: the services, the owner of each shard, and the last rebalances.
 
 use askama::Template;
-use axum::Router;
 use axum::extract::State;
-use axum::routing::get;
 use convoke_core::ServiceName;
 use convoke_core::history::Rebalance;
 use jiff::Timestamp;
@@ -12,6 +10,7 @@ use serde::Deserialize;
 use crate::AppState;
 use crate::body::{Params, Segment};
 use crate::dashboard::layout::{self, Frame, Page, SHARDS};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{Mark, When, count, encode};
 use crate::error::ApiResult;
 use crate::shards::{read_service, read_services};
@@ -25,8 +24,8 @@ const MOVES_NAMED: usize = 6;
 /// Services on the page.
 const SERVICES_MAX: usize = 200;
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/shards", get(list)).route("/shards/{service}", get(show))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/shards", list).page("/shards/{service}", show)
 }
 
 /// A service, as the API returns it.

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use axum::Router;
 use axum::extract::State;
-use axum::routing::get;
 use convoke_core::WorkerId;
 use convoke_core::jobs::wire::WorkerState;
 use convoke_core::ports::store::{InFlight, InFlightFilter, WorkerRecord};
@@ -14,6 +12,7 @@ use jiff::Timestamp;
 use crate::AppState;
 use crate::body::Segment;
 use crate::dashboard::layout::{self, Frame, Page, WORKERS};
+use crate::dashboard::routes::PageRoutes;
 use crate::dashboard::text::{Mark, When, encode};
 use crate::error::ApiResult;
 
@@ -24,8 +23,8 @@ const RUNS_NAMED: usize = 4;
 /// Runs on the page of a worker.
 const RUNS_SHOWN: usize = 200;
 
-pub fn routes() -> Router<AppState> {
-    Router::new().route("/workers", get(list)).route("/workers/{id}", get(show))
+pub fn routes() -> PageRoutes {
+    PageRoutes::new().page("/workers", list).page("/workers/{id}", show)
 }
 
 #[derive(Template)]

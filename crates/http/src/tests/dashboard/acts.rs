@@ -65,6 +65,10 @@ async fn a_job_is_cancelled_retried_and_copied_by_forms() {
     assert_eq!(response.header("location"), format!("/jobs/{id}?notice=cancelled"), "{}", response.body);
     let job = world.get(&format!("/v1/jobs/{id}")).await.body;
     assert_eq!((&job["status"], &job["error"]), (&json!("cancelled"), &json!("by hand")));
+    let commands = page(&world, &format!("/jobs/{id}")).await;
+    for command in [format!("/v1/jobs/{id}/retry"), "&#34;args&#34;:{&#34;a&#34;:1}".into()] {
+        assert!(commands.contains(&command), "{command} is no command of {commands}");
+    }
     submit(&world, &show, &format!("/jobs/{id}/retry"), &[]).await;
     assert_eq!(status_of(&world, &id).await, "pending");
     let copy = page(&world, &format!("/jobs/new?copy={id}")).await;
@@ -215,7 +219,7 @@ async fn all_jobs_of_a_filter_are_counted_first_and_then_changed() {
     }
     let other = world.enqueue(json!({"type": "report"})).await;
     let preview = page(&world, "/bulk?q=type%3Amail.*&action=cancel").await;
-    assert!(preview.contains("<b>3</b> jobs would be changed"), "{preview}");
+    assert!(preview.contains("<b>3</b> jobs would be cancelled"), "{preview}");
     assert_eq!(world.get("/v1/jobs?status=pending").await.body["jobs"].as_array().map(Vec::len), Some(4));
     let fields = [("action", "Cancel"), ("q", "type:mail.*"), ("total", "3"), ("reason", "a mistake")];
     let response = submit(&world, &preview, "/bulk", &fields).await;

@@ -9,7 +9,7 @@ use super::{page, text};
 use crate::dashboard::text::encode;
 
 /// Texts that would run, break out of an attribute, or close an element if they were not escaped.
-const HOSTILE: &str = r#"<script>alert(1)</script>"'><img src=x onerror=alert(2)>&amp;{{7*7}}</textarea>"#;
+pub const HOSTILE: &str = r#"<script>alert(1)</script>"'><img src=x onerror=alert(2)>&amp;{{7*7}}</textarea>"#;
 
 /// Makes a job, a schedule, a queue and a worker whose every text is hostile. Returns the pages that show them.
 async fn pages(world: &World) -> Vec<String> {

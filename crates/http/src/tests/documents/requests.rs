@@ -84,7 +84,7 @@ async fn requests_have_exactly_the_fields_that_their_schema_names() {
     let world = World::new().await;
     let document = document(&world).await;
     let cancel = "/v1/jobs/0198c0de-0000-7000-8000-000000000000/cancel";
-    let cases: [(&str, &str, &str, Wrap); 16] = [
+    let cases: [(&str, &str, &str, Wrap); 17] = [
         ("JobSpec", "POST", "/v1/jobs", |it| it),
         ("RetryPolicy", "POST", "/v1/jobs", |it| json!({"type": "t", "retryPolicy": it})),
         ("Batch", "POST", "/v1/jobs/batch", |it| it),
@@ -96,6 +96,7 @@ async fn requests_have_exactly_the_fields_that_their_schema_names() {
         ("RateLimit", "PATCH", "/v1/queues/q", |it| json!({"rateLimit": it})),
         ("DeadSelection", "POST", "/v1/dead-letters/retry", |it| it),
         ("Register", "POST", "/v1/worker/register", |it| it),
+        ("MeshCallRequest", "POST", "/v1/mesh/m/call", |it| it),
         ("Poll", "POST", "/v1/worker/poll", |it| it),
         ("Report", "POST", "/v1/worker/report", |it| it),
         ("RunEvent", "POST", "/v1/worker/report", |it| json!({"workerId": "w", "events": [it]})),

@@ -287,6 +287,14 @@ impl Client {
         self.until("/v1/timeseries?window=1m", |series| series["queues"][0].is_object()).await;
     }
 
+    async fn mesh(&mut self) {
+        let _one = super::super::mesh::instance("m", "host-1").await;
+        assert_eq!(self.get("/v1/mesh").await["meshes"][0], "m");
+        self.until("/v1/mesh/m", |mesh| mesh["instances"][0]["figures"]["p50Us"].is_u64()).await;
+        self.post("/v1/mesh/m/call", json!({"instanceId": 1, "type": "echo", "data": {"a": 1}})).await;
+        self.call("POST", "/v1/mesh/m/call", json!({"instanceId": 1, "type": "fail"}), 502).await;
+    }
+
     async fn errors(&mut self) {
         for (method, path, body, status) in [
             ("GET", "/v1/jobs/x", Value::Null, 400),
@@ -345,6 +353,7 @@ async fn every_response_matches_its_schema() {
     client.cluster(&running).await;
     client.shards().await;
     client.history().await;
+    client.mesh().await;
     client.errors().await;
     client.end().await;
     client.conclude();

@@ -279,6 +279,50 @@ pub async fn a_cursor_that_is_none_of_ours_is_refused(store: &dyn Store) {
     }
 }
 
+/// Counts all jobs of a query, `limit` at a time.
+async fn counted(store: &dyn Store, mut query: JobQuery) -> u64 {
+    let mut jobs = 0;
+    loop {
+        let part = store.count(query.clone()).await.expect("count");
+        assert!(part.jobs <= query.limit as u64, "{} of {query:?}", part.jobs);
+        jobs += part.jobs;
+        query.cursor = part.next_cursor;
+        if query.cursor.is_none() {
+            return jobs;
+        }
+    }
+}
+
+/// A count finds what a list finds, in parts of any size.
+pub async fn a_count_is_the_number_of_the_jobs_that_a_list_returns(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let of_parity = |n: u64| JobType::new(if n % 2 == 0 { "even" } else { "odd" }).expect("a name");
+    stage.enqueue((1..=7).map(|n| job(n).with(|job| job.job_type = of_parity(n)))).await;
+    store.cancel(&[job_id(1), job_id(2)], None, at(5)).await.expect("cancel");
+    let of_type = |name: &str| JobQuery { job_type: Some(JobType::new(name).expect("a name")), ..query(1) };
+    let ended = Status::ALL.into_iter().filter(|status| !status.is_live()).collect::<Vec<_>>();
+    let live = Status::ALL.into_iter().filter(|status| status.is_live()).collect::<Vec<_>>();
+    for (query, expected) in [
+        (query(1), 7),
+        (of_type("odd"), 4),
+        (of_type("none"), 0),
+        (JobQuery { type_prefix: Some("o".into()), ..query(1) }, 4),
+        (JobQuery { statuses: ended.clone(), ..query(1) }, 2),
+        (JobQuery { statuses: ended, ..of_type("odd") }, 1),
+        (JobQuery { statuses: live.clone(), ..of_type("odd") }, 3),
+        (JobQuery { statuses: vec![Status::Pending], ..query(1) }, 5),
+        (JobQuery { statuses: live, type_prefix: Some("e".into()), ..query(1) }, 2),
+        (JobQuery { created_from: Some(at(0)), ..query(1) }, 7),
+        (JobQuery { created_until: Some(at(0)), ..query(1) }, 0),
+    ] {
+        for limit in [1, 3, 100] {
+            let query = JobQuery { limit, ..query.clone() };
+            assert_eq!(counted(store, query.clone()).await, expected, "{query:?}");
+        }
+    }
+    assert_invalid(store.count(JobQuery { cursor: Some("7".into()), ..query(3) }).await);
+}
+
 pub async fn an_empty_store_has_one_empty_page(store: &dyn Store) {
     let page = store.list(query(3)).await.expect("list");
     assert!(page.jobs.is_empty() && page.next_cursor.is_none());

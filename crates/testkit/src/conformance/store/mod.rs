@@ -87,6 +87,7 @@ macro_rules! store_conformance {
                 pages_have_neither_gaps_nor_doubles_while_jobs_arrive,
                 a_job_that_changes_between_pages_keeps_its_place,
                 a_cursor_that_is_none_of_ours_is_refused,
+                a_count_is_the_number_of_the_jobs_that_a_list_returns,
                 an_empty_store_has_one_empty_page,
                 a_page_of_jobs_ends_when_its_bytes_are_used_up,
                 a_page_of_log_lines_ends_when_its_bytes_are_used_up,

@@ -1,6 +1,6 @@
--- Returns the instances with a recent heartbeat: for each its number, the ms since its last heartbeat, and its host
--- name.
--- KEYS: the heartbeats, the host names. ARGV: the largest age of a heartbeat in ms.
+-- Returns the instances with a recent heartbeat: for each its number, the ms since its last heartbeat, its host name,
+-- and its figures, empty if it publishes none.
+-- KEYS: the heartbeats, the host names. ARGV: the largest age of a heartbeat in ms, the prefix of the keys of figures.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local oldest = string.format('(%.0f', now - tonumber(ARGV[1]))
@@ -11,5 +11,6 @@ for place = 1, #found, 2 do
   answer[#answer + 1] = id
   answer[#answer + 1] = string.format('%.0f', math.max(0, now - tonumber(found[place + 1])))
   answer[#answer + 1] = redis.call('HGET', KEYS[2], id) or 'unknown'
+  answer[#answer + 1] = redis.call('GET', ARGV[2] .. id) or ''
 end
 return answer

@@ -129,6 +129,10 @@ impl JobStore for RecordingStore {
         self.inner.list(query).await
     }
 
+    async fn count(&self, query: JobQuery) -> Result<JobCount> {
+        self.inner.count(query).await
+    }
+
     async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
         self.inner.history(id, after, limit).await
     }

@@ -154,7 +154,7 @@ fn busy() -> [Busy; 12] {
             // A list of ended jobs by type or time.
             "finished",
             "'{6}', '{1}', 9, 100, '{1}', true, 0, 0, 9, 51".to_owned(),
-            vec![("Index Cond: (seq = e.seq)", 1), ("AND (seq < $3) AND (seq >= $7))", 1)],
+            vec![("Index Cond: (seq = e_1.seq)", 1), ("AND (seq < $3) AND (seq >= $7))", 1)],
         ),
     ]
 }
@@ -332,6 +332,8 @@ async fn rows_read(client: &Client) -> Vec<(String, i64)> {
         (client.query_one(others, &[]).await.expect("counted").get::<_, i64>(0) == 0).then_some(())
     })
     .await;
+    // What this session has read before counts as read before.
+    client.batch_execute("select pg_stat_force_next_flush()").await.expect("flushed");
     let sql = "select t.relname::text, t.seq_tup_read + coalesce(sum(i.idx_tup_read), 0)::bigint
                from pg_stat_user_tables t
                left join pg_stat_user_indexes i on i.relid = t.relid

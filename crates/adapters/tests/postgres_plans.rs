@@ -73,7 +73,7 @@ async fn plan(client: &Client, sql: &str, arguments: &str) -> String {
 /// A statement, its arguments, and what its plan must contain, so many times.
 type Busy = (&'static str, String, Vec<(&'static str, usize)>);
 
-fn busy() -> [Busy; 12] {
+fn busy() -> [Busy; 15] {
     let ids = "array[gen_random_uuid()], array[gen_random_uuid()]";
     let texts = "array[null]::text[]";
     let common = format!("{ids}, '{{1}}', {texts}, {texts}, '{{1}}', {texts}, '{{1}}'");
@@ -143,6 +143,30 @@ fn busy() -> [Busy; 12] {
                 ("Index Cond: ((key = ($5)[1]) AND (seq < $1) AND (seq >= $8))", 1),
                 ("Index Cond: (seq = k.seq)", 1),
             ],
+        ),
+        (
+            // A list by type: by its own index, however many of the newer jobs are of another type.
+            "walk_type",
+            "9, 1000, null, '{1}', '{}', null, 101, 0, 0, 9".to_owned(),
+            vec![
+                ("Backward using convoke_jobs_of_type", 1),
+                ("Index Cond: ((ROW(type_id, seq) < ROW(", 1),
+                ("Sort", 0),
+            ],
+        ),
+        (
+            "walk_queue",
+            "9, 1000, 1, null, '{}', null, 101, 0, 0, 9".to_owned(),
+            vec![
+                ("Backward using convoke_jobs_of_queue", 1),
+                ("Index Cond: ((ROW(queue_id, seq) < ROW(", 1),
+                ("Sort", 0),
+            ],
+        ),
+        (
+            "types",
+            "9, 1000, null, '{1}', '{}', null, 101, 0, 0, 9".to_owned(),
+            vec![("Backward using convoke_jobs_of_type", 1), ("Index Cond: ((ROW(type_id, seq) < ROW(", 1)],
         ),
         (
             // A list by the time of creation.

@@ -73,7 +73,7 @@ async fn plan(client: &Client, sql: &str, arguments: &str) -> String {
 /// A statement, its arguments, and what its plan must contain, so many times.
 type Busy = (&'static str, String, Vec<(&'static str, usize)>);
 
-fn busy() -> [Busy; 12] {
+fn busy() -> [Busy; 15] {
     let ids = "array[gen_random_uuid()], array[gen_random_uuid()]";
     let texts = "array[null]::text[]";
     let common = format!("{ids}, '{{1}}', {texts}, {texts}, '{{1}}', {texts}, '{{1}}'");
@@ -145,6 +145,30 @@ fn busy() -> [Busy; 12] {
             ],
         ),
         (
+            // A list by type: by its own index, however many of the newer jobs are of another type.
+            "walk_type",
+            "9, 1000, null, '{1}', '{}', null, 101, 0, 0, 9".to_owned(),
+            vec![
+                ("Backward using convoke_jobs_of_type", 1),
+                ("Index Cond: ((ROW(type_id, seq) < ROW(", 1),
+                ("Sort", 0),
+            ],
+        ),
+        (
+            "walk_queue",
+            "9, 1000, 1, null, '{}', null, 101, 0, 0, 9".to_owned(),
+            vec![
+                ("Backward using convoke_jobs_of_queue", 1),
+                ("Index Cond: ((ROW(queue_id, seq) < ROW(", 1),
+                ("Sort", 0),
+            ],
+        ),
+        (
+            "types",
+            "9, 1000, null, '{1}', '{}', null, 101, 0, 0, 9".to_owned(),
+            vec![("Backward using convoke_jobs_of_type", 1), ("Index Cond: ((ROW(type_id, seq) < ROW(", 1)],
+        ),
+        (
             // A list by the time of creation.
             "first_created",
             "1000".to_owned(),
@@ -154,7 +178,7 @@ fn busy() -> [Busy; 12] {
             // A list of ended jobs by type or time.
             "finished",
             "'{6}', '{1}', 9, 100, '{1}', true, 0, 0, 9, 51".to_owned(),
-            vec![("Index Cond: (seq = e.seq)", 1), ("AND (seq < $3) AND (seq >= $7))", 1)],
+            vec![("Index Cond: (seq = e_1.seq)", 1), ("AND (seq < $3) AND (seq >= $7))", 1)],
         ),
     ]
 }
@@ -332,6 +356,8 @@ async fn rows_read(client: &Client) -> Vec<(String, i64)> {
         (client.query_one(others, &[]).await.expect("counted").get::<_, i64>(0) == 0).then_some(())
     })
     .await;
+    // What this session has read before counts as read before.
+    client.batch_execute("select pg_stat_force_next_flush()").await.expect("flushed");
     let sql = "select t.relname::text, t.seq_tup_read + coalesce(sum(i.idx_tup_read), 0)::bigint
                from pg_stat_user_tables t
                left join pg_stat_user_indexes i on i.relid = t.relid

@@ -47,7 +47,7 @@ async fn search(db: &Transaction<'_>, query: &JobQuery, most: usize) -> Result<F
     let Some(wanted) = Wanted::resolve(db, query).await? else { return Ok(Found::default()) };
     let before = before.min(wanted.span.before);
     let (mut seqs, next) = match choose(db, query, &wanted).await? {
-        Route::Walk(jobs) => walk(db, &wanted, jobs, before, most).await?,
+        Route::Walk(down) => walk(db, &wanted, down, before, most).await?,
         Route::Gather => gather(db, &wanted, before, most).await?,
         Route::Types => of_types(db, &wanted, before, most).await?,
         Route::Finished(ranges) => finished(db, &wanted, &ranges, before, most).await?,
@@ -170,20 +170,37 @@ impl<'q> Wanted<'q> {
 
 /// How the jobs of a page are read.
 enum Route {
-    /// Walks down an index of these jobs, from below the first parameter.
-    Walk(&'static str),
+    /// Walks down an index, from below the first parameter.
+    Walk(Down),
     /// Walks down the index of each type.
     Types,
     Gather,
     Finished(Vec<(Status, i32)>),
 }
 
-/// The jobs of the first search key, in the order of the index.
-pub(super) const JOBS_OF_KEY: &str = "convoke_job_keys k \
-     cross join lateral (select * from convoke_jobs j where j.seq = k.seq offset 0) j \
-     where k.key = ($5::text[])[1]";
+/// The jobs of a walk, in the order of an index.
+#[derive(Clone, Copy)]
+pub(super) struct Down {
+    jobs: &'static str,
+    seq: &'static str,
+    /// The first column of the index, and its value. It is compared as a row with the number: so no other index has the
+    /// order. By the primary key all newer jobs would be read, however many they are.
+    of: Option<(&'static str, &'static str)>,
+}
 
-pub(super) const JOBS_OF_TYPE: &str = "convoke_jobs j where j.type_id = ($4::int[])[1]";
+/// The jobs of the first search key.
+pub(super) const JOBS_OF_KEY: Down = Down {
+    jobs: "convoke_job_keys k \
+           cross join lateral (select * from convoke_jobs j where j.seq = k.seq offset 0) j \
+           where k.key = ($5::text[])[1]",
+    seq: "k.seq",
+    of: None,
+};
+
+const JOBS: &str = "convoke_jobs j where true";
+const ALL_JOBS: Down = Down { jobs: JOBS, seq: "j.seq", of: None };
+pub(super) const JOBS_OF_TYPE: Down = Down { jobs: JOBS, seq: "j.seq", of: Some(("j.type_id", "($4::int[])[1]")) };
+pub(super) const JOBS_OF_QUEUE: Down = Down { jobs: JOBS, seq: "j.seq", of: Some(("j.queue_id", "$3::int")) };
 
 /// Returns the types whose names begin with `prefix`.
 async fn types(db: &Transaction<'_>, prefix: &str) -> Result<Vec<i32>> {
@@ -220,11 +237,11 @@ async fn choose(db: &Transaction<'_>, query: &JobQuery, wanted: &Wanted<'_>) -> 
                     return Ok(Route::Types);
                 }
             }
-            Path::Queue => return Ok(Route::Walk("convoke_jobs j where j.queue_id = $3")),
+            Path::Queue => return Ok(Route::Walk(JOBS_OF_QUEUE)),
             Path::All => break,
         }
     }
-    Ok(Route::Walk("convoke_jobs j where true"))
+    Ok(Route::Walk(ALL_JOBS))
 }
 
 async fn is_rare_type(db: &Transaction<'_>, job_type: Option<i32>) -> Result<bool> {
@@ -260,10 +277,29 @@ async fn finished_ranges(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<Ve
     rows.iter().map(|row| Ok((code(row, "state", Status::from_code)?, get(row, "queue_id")?))).collect()
 }
 
-pub(super) fn walk_sql(jobs: &str) -> String {
-    let seq = if jobs == JOBS_OF_KEY { "k.seq" } else { "j.seq" };
+pub(super) fn walk_sql(down: Down) -> String {
+    let Down { jobs, seq, of } = down;
+    let (range, order, sorted) = match of {
+        None => (format!("{seq} < $1 and {seq} >= $8::bigint"), format!("{seq} desc"), "order by j.seq desc"),
+        // The rows come in the order of the index; the server would sort them, and read all of them for it.
+        Some((column, value)) => (
+            format!(
+                "row({column}, {seq}) < row({value}, $1::bigint) and row({column}, {seq}) >= row({value}, $8::bigint)"
+            ),
+            format!("{column} desc, {seq} desc"),
+            "",
+        ),
+    };
     let matches = compose(include_str!("sql/matches.sql"), &[("flight", FLIGHT)]);
-    compose(include_str!("sql/scan_jobs.sql"), &[("jobs", jobs), ("seq", seq), ("matches", &matches)])
+    let parts = [
+        ("jobs", jobs),
+        ("seq", seq),
+        ("range", range.as_str()),
+        ("order", order.as_str()),
+        ("sorted", sorted),
+        ("matches", matches.as_str()),
+    ];
+    compose(include_str!("sql/scan_jobs.sql"), &parts)
 }
 
 pub(super) fn types_sql() -> String {
@@ -274,10 +310,10 @@ pub(super) fn types_sql() -> String {
 /// The jobs found, and where the next page begins.
 type Found = (Vec<i64>, Option<i64>);
 
-async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, jobs: &str, before: i64, most: usize) -> Result<Found> {
+async fn walk(db: &Transaction<'_>, wanted: &Wanted<'_>, down: Down, before: i64, most: usize) -> Result<Found> {
     let mut seqs = Vec::new();
     let mut next = None;
-    for row in scan(db, wanted, &walk_sql(jobs), (before, ROWS_READ_MAX, most)).await? {
+    for row in scan(db, wanted, &walk_sql(down), (before, ROWS_READ_MAX, most)).await? {
         let (seq, matches, is_last): (i64, bool, bool) =
             (get(&row, "seq")?, get(&row, "matches")?, get(&row, "is_last")?);
         if matches && seqs.len() == most {

@@ -20,6 +20,9 @@ pub fn of(file: &str) -> String {
         "delete_jobs" => sql!(include_str!("sql/delete_jobs.sql")).to_owned(),
         // Down the index of search keys.
         "walk" => list::walk_sql(list::JOBS_OF_KEY),
+        "walk_type" => list::walk_sql(list::JOBS_OF_TYPE),
+        "walk_queue" => list::walk_sql(list::JOBS_OF_QUEUE),
+        "types" => list::types_sql(),
         "first_created" => list::FIRST_CREATED.to_owned(),
         "finished" => sql!(include_str!("sql/finished.sql")).to_owned(),
         unknown => panic!("{unknown} is not among the statements whose plans are tested"),

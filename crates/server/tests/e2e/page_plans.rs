@@ -30,7 +30,7 @@ const SEEN: [&str; 8] = [
     "Returns the number of the first job",
     "if list_by_status.sql would read more",
     "from convoke_audit",
-    "from convoke_logs",
+    "join convoke_logs",
 ];
 
 async fn bench_pages(store: &str, more: &[&str]) -> String {

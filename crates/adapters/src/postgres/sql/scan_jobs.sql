@@ -7,8 +7,8 @@ from (
         select j.*, row_number() over () as n
         from (
             select {seq} as seq, j.id, j.state, j.queue_id, j.type_id, j.keys, j.pack, j.place, j.created_at
-            from {jobs} and {seq} < $1 and {seq} >= $8::bigint
-            order by {seq} desc
+            from {jobs} and {range}
+            order by {order}
             limit $2
         ) j
     ) j
@@ -16,5 +16,5 @@ from (
     offset 0
 ) j
 where j.matches or j.n = $2
-order by j.seq desc
+{sorted}
 limit $7

@@ -11,8 +11,10 @@ cross join lateral (
             from (
                 select j.seq, j.id, j.state, j.queue_id, j.type_id, j.keys, j.pack, j.place, j.created_at
                 from convoke_jobs j
-                where j.type_id = a.type_id and j.seq < $1 and j.seq >= $8::bigint
-                order by j.seq desc
+                -- Rows, so that only the index of types has the order: by the primary key all newer jobs would be read.
+                where row(j.type_id, j.seq) < row(a.type_id, $1::bigint)
+                  and row(j.type_id, j.seq) >= row(a.type_id, $8::bigint)
+                order by j.type_id desc, j.seq desc
                 limit $2
             ) j
         ) j

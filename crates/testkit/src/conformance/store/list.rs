@@ -296,7 +296,7 @@ async fn counted(store: &dyn Store, mut query: JobQuery) -> u64 {
 /// A count finds what a list finds, in parts of any size.
 pub async fn a_count_is_the_number_of_the_jobs_that_a_list_returns(store: &dyn Store) {
     let stage = Stage::new(store).await;
-    let of_parity = |n: u64| JobType::new(if n % 2 == 0 { "even" } else { "odd" }).expect("a name");
+    let of_parity = |n: u64| JobType::new(if n.is_multiple_of(2) { "even" } else { "odd" }).expect("a name");
     stage.enqueue((1..=7).map(|n| job(n).with(|job| job.job_type = of_parity(n)))).await;
     store.cancel(&[job_id(1), job_id(2)], None, at(5)).await.expect("cancel");
     let of_type = |name: &str| JobQuery { job_type: Some(JobType::new(name).expect("a name")), ..query(1) };

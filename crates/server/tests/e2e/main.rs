@@ -18,6 +18,7 @@ mod large_jobs;
 mod logs;
 mod mesh;
 mod mesh_serve;
+mod power_loss;
 mod queues;
 mod schedules;
 mod streams;

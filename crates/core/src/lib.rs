@@ -23,6 +23,8 @@ pub mod jobs;
 pub mod json;
 pub mod limits;
 pub mod mesh;
+#[cfg(test)]
+mod model;
 pub mod ports;
 mod sections;
 pub mod shards;

@@ -108,9 +108,9 @@ impl Filter {
 #[derive(Deserialize, ToSchema)]
 #[schema(as = BulkRequest)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Bulk {
+pub(crate) struct Bulk {
     action: Action,
-    filter: Filter,
+    pub filter: Filter,
     /// Only count the jobs
     #[serde(default)]
     dry_run: bool,

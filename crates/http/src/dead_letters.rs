@@ -177,7 +177,7 @@ pub async fn read_groups(state: &AppState, caller: &Caller, query: JobQuery) -> 
 #[derive(Deserialize, ToSchema)]
 #[schema(as = DeadSelection)]
 #[serde(deny_unknown_fields)]
-struct Selection {
+pub(crate) struct Selection {
     #[schema(value_type = Option<Vec<JobId>>, max_items = 10_000)]
     #[serde(default)]
     ids: Option<Bounded<JobId, BATCH_JOBS_MAX>>,
@@ -193,7 +193,7 @@ struct Selection {
 }
 
 impl Selection {
-    fn which(self) -> ApiResult<DeadSelection> {
+    pub fn which(self) -> ApiResult<DeadSelection> {
         let by_filter = self.queue.is_some() || self.job_type.is_some() || self.error.is_some();
         let ways = [self.ids.is_some(), by_filter, self.all].into_iter().filter(|given| *given).count();
         let expected = "expected ids, or queue and type, or all: true";

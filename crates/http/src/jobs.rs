@@ -60,9 +60,9 @@ async fn enqueue(State(state): State<AppState>, caller: Caller, _: NoParams, req
 /// Jobs to enqueue together.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Batch {
+pub(crate) struct Batch {
     #[schema(value_type = Vec<JobSpec>, min_items = 1, max_items = 10_000)]
-    jobs: Bounded<JobSpec, BATCH_JOBS_MAX>,
+    pub jobs: Bounded<JobSpec, BATCH_JOBS_MAX>,
 }
 
 /// The jobs of a batch, in its order.

@@ -19,6 +19,7 @@ mod dead_letters;
 mod elections;
 mod error;
 mod events;
+mod fuzz;
 mod gateway;
 mod history;
 mod jobs;
@@ -63,6 +64,8 @@ use access::Sessions;
 pub use access::{Access, Policy, PublicPaths, Role, SESSION_TTL, Token};
 pub use dashboard::{Color, DashboardSettings};
 pub use error::ApiError;
+#[doc(hidden)]
+pub use fuzz::play_body;
 pub use listen::{AccessOptions, GuardedListener, ListenError, host_and_port, resolve};
 use memory::{Memory, Share};
 pub use mount::router;

@@ -92,7 +92,7 @@ async fn respond(state: &AppState, name: &QueueName) -> ApiResult {
 #[derive(Deserialize, ToSchema)]
 #[schema(as = QueuePatch)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Patch {
+pub(crate) struct Patch {
     #[serde(default)]
     paused: Option<bool>,
     #[schema(value_type = Option<RateLimit>)]

@@ -98,12 +98,34 @@ fn every_invariant_is_on_the_page_of_invariants_and_every_path_there_exists() {
         let path = format!("{directory}/{}", name.to_string_lossy());
         assert!(page.contains(&format!("`{path}`")), "{path} is not on the page");
     }
+    let (paths, functions, missing) = named_code(&page);
+    assert!(paths > 100 && functions > 100, "{paths} paths and {functions} functions are found");
+    assert!(missing.is_empty(), "named in docs/invariants.md and not there: {missing:?}");
+}
+
+/// The page of evidence names the test of every fault that was found.
+#[test]
+fn every_test_that_the_page_of_evidence_names_exists() {
+    let page = read("docs/evidence.md");
+    let (paths, functions, missing) = named_code(&page);
+    assert!(paths > 20 && functions > 20, "{paths} paths and {functions} functions are found");
+    assert!(missing.is_empty(), "named in docs/evidence.md and not there: {missing:?}");
+    let (_, record) = page.split_once("## Track record").expect("the track record");
+    let rows: Vec<&str> =
+        record.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault |")).collect();
+    assert!(rows.len() > 20, "{} faults are found", rows.len());
+    let without: Vec<&&str> = rows.iter().filter(|row| !row.contains("`crates/") && !row.contains("`fuzz/")).collect();
+    assert!(without.is_empty(), "faults that no test shows: {without:#?}");
+}
+
+/// The paths that a page names and the functions named behind them: how many, and those that do not exist.
+fn named_code(page: &str) -> (usize, usize, Vec<String>) {
     let (mut missing, mut paths, mut functions) = (Vec::new(), 0, 0);
     for line in page.lines() {
         // A path opens a list of functions by " (`"; the list goes on by ", ".
         let (mut source, mut lists) = (String::new(), false);
         for (word, follows) in quoted(line) {
-            if word.starts_with("crates/") {
+            if word.starts_with("crates/") || word.starts_with("fuzz/corpus/") {
                 paths += 1;
                 if !root().join(word).exists() {
                     missing.push(word.to_owned());
@@ -122,8 +144,7 @@ fn every_invariant_is_on_the_page_of_invariants_and_every_path_there_exists() {
             }
         }
     }
-    assert!(paths > 100 && functions > 100, "{paths} paths and {functions} functions are found");
-    assert!(missing.is_empty(), "named in docs/invariants.md and not there: {missing:?}");
+    (paths, functions, missing)
 }
 
 #[test]

@@ -174,12 +174,32 @@ pub(super) struct Metadata<'a> {
     pub plugins: [&'static str; 0],
 }
 
+/// Reads any bytes as a file of a bucket, for a fuzzer and for the tests that share its inputs. Panics if a promise about files is broken: a
+/// state has an epoch in range and a duration in range, and reads the same once it is written.
+#[doc(hidden)]
+pub fn play_document(body: &[u8]) {
+    let _ = report(body);
+    let Ok(state) = State::parse(body) else { return };
+    assert!(state.epoch <= EPOCH_MAX && state.ttl() <= TTL_MAX, "{state:?}");
+    let written = [state.clone(), state.clone().renewed(1, TTL_MAX, "w"), state.resigned(i64::MAX, "w")];
+    for state in written.iter().filter(|state| state.lease_start > 0) {
+        let body = serde_json::to_vec(state).expect("a state is JSON");
+        assert_eq!(State::parse(&body).as_ref(), Ok(state), "{}", String::from_utf8_lossy(&body));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<State, String> {
         State::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn any_bytes_as_a_file_are_a_state_in_range_or_rejected() {
+        let changed = convoke_testkit::scale::Scaled { quick: 3_000, full: 60_000 };
+        convoke_testkit::fuzz::replay("s3", changed.get(), play_document);
     }
 
     #[test]

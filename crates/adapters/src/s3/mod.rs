@@ -25,5 +25,7 @@ mod sighting;
 mod wire;
 
 pub use address::shown;
+#[doc(hidden)]
+pub use documents::play_document;
 pub use leases::S3Leases;
 pub use wire::Requests;

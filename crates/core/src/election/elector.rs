@@ -24,7 +24,7 @@ use super::stats::{ElectionStats, HeartbeatOutcome, Metrics, Now};
 use crate::election::BreakerStatus;
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
-pub use ask::{Ask, Reply};
+pub use ask::{Ask, Reply, Round};
 use foreign::Foreign;
 use usurper::Highest;
 
@@ -36,19 +36,13 @@ mod timing;
 mod usurper;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
-
-/// The kind of a round of requests to the leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Round {
-    /// Sent every heartbeat interval.
-    Heartbeat,
-    /// A follower's read between two heartbeats.
-    LeaseCheck,
-}
 
 /// A term that this member holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct Held {
     /// The number of the term.
     pub epoch: Epoch,
@@ -64,6 +58,7 @@ pub fn certain_for(remaining: Duration, ttl: Duration) -> Duration {
 
 /// The state machine of one member that wants to lead.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Elector {
     me: String,
     settings: Settings,
@@ -102,6 +97,7 @@ pub struct Elector {
 
 /// The lease as it was last read.
 #[derive(Debug, Clone)]
+#[cfg_attr(test, derive(Hash))]
 struct Seen {
     holder: String,
     epoch: Epoch,
@@ -121,6 +117,7 @@ struct Vacancy {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Exchange {
     round: Round,
     started: Moment,

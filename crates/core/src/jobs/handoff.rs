@@ -115,6 +115,7 @@ pub enum Command {
 
 /// A drain in progress. Times are by one monotonic clock with any origin.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Drain {
     settings: ClusterSettings,
     /// Runs that are neither acknowledged nor ended.
@@ -130,6 +131,7 @@ pub struct Drain {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 struct Open {
     run: RunRef,
     tries: u32,
@@ -303,5 +305,7 @@ impl Open {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

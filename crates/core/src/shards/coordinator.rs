@@ -111,6 +111,7 @@ pub enum ShardEvent {
 }
 
 /// Assigns the shards of all services during one term.
+#[cfg_attr(test, derive(Clone))]
 pub struct Coordinator {
     settings: Settings,
     /// Any worker may hold shards that a predecessor granted.

@@ -47,6 +47,7 @@ impl RosterChange {
 
 /// The store's list as far as it is known, and the list as it should be.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub struct Roster {
     rows: BTreeMap<ShardMember, Row>,
     /// Rows that are not as they should be.
@@ -56,12 +57,14 @@ pub struct Roster {
 }
 
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(test, derive(Hash))]
 struct Row {
     state: RowState,
     is_wanted: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 enum RowState {
     Absent,
     /// Being added or removed.

@@ -29,6 +29,7 @@ const UNCONFIRMED_MAX: usize = 64;
 
 /// The settings of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub struct Profile {
     /// The service.
     pub service: ServiceName,
@@ -56,6 +57,7 @@ pub struct Change {
 }
 
 /// The state machine of one worker.
+#[cfg_attr(test, derive(Clone, Hash))]
 pub struct Worker {
     profile: Profile,
     heartbeat_timeout: Duration,
@@ -86,6 +88,7 @@ pub struct Worker {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 enum Stage {
     Working,
     /// It releases its shards before it leaves.

@@ -92,7 +92,7 @@ async fn heartbeat(State(state): State<AppState>, _: NoParams, request: Request)
 /// A worker that leaves.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Leave {
+pub(crate) struct Leave {
     worker_id: WorkerId,
 }
 

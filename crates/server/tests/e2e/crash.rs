@@ -23,7 +23,7 @@ const AHEAD_MAX: usize = 200;
 
 /// Enqueues jobs one after the other, or `batch` at once, until it is stopped. An enqueue without a response is sent
 /// again with the same ids, as a client must: so every job that exists was acknowledged in the end.
-async fn produce(http: Http, observations: Observations, batch: usize, stop: Arc<AtomicBool>) {
+pub(super) async fn produce(http: Http, observations: Observations, batch: usize, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         observations.until(|entries| entries.acknowledged.len() < ended(entries) + AHEAD_MAX).await;
         let ids: Vec<String> = (0..batch).map(|_| Uuid::now_v7().to_string()).collect();
@@ -46,12 +46,12 @@ async fn produce(http: Http, observations: Observations, batch: usize, stop: Arc
     }
 }
 
-fn ended(entries: &Entries) -> usize {
+pub(super) fn ended(entries: &Entries) -> usize {
     entries.reports.iter().filter(|it| it.accepted && it.kind == "completed").count()
 }
 
 /// A worker that mostly completes at once, sometimes takes its time, sometimes fails.
-fn plan(id: &str) -> Plan {
+pub(super) fn plan(id: &str) -> Plan {
     Plan::new(id, QUEUE, |job| {
         let dice = job["executionId"].as_str().map_or(0, |id| id.bytes().last().unwrap_or_default());
         match dice {
@@ -66,7 +66,7 @@ fn plan(id: &str) -> Plan {
 /// Waits for a moment in the life of the server that is another one each time: counted in what it has done since it was
 /// started. Every other time that is the moment itself, so that what was acknowledged last has had no time to be made good
 /// afterwards; else a little more.
-async fn moment(observations: &Observations, round: usize, dice: &mut StdRng) {
+pub(super) async fn moment(observations: &Observations, round: usize, dice: &mut StdRng) {
     let before = observations.entries();
     let more = dice.random_range(0..60);
     match (round / 2) % 4 {
@@ -119,7 +119,7 @@ async fn every_acknowledged_job_ends_once_although_the_server_is_killed_again_an
     jobs_hold(&observations, &seen);
 }
 
-async fn open_jobs(http: &Http) -> u64 {
+pub(super) async fn open_jobs(http: &Http) -> u64 {
     let Ok(response) = http.get(&format!("/v1/queues/{QUEUE}")).await else { return u64::MAX };
     let counts = &response.expect(200)["counts"];
     ["pending", "scheduled", "dispatched", "running"].iter().map(|status| counts[status].as_u64().unwrap_or(0)).sum()

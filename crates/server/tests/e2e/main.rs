@@ -20,6 +20,7 @@ mod logs;
 mod mesh;
 mod mesh_serve;
 mod page_plans;
+mod power_loss;
 mod queues;
 mod schedules;
 mod streams;

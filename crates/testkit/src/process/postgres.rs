@@ -17,7 +17,8 @@ use std::time::Duration;
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
 
-use super::program::{Launch, Program, Signal, free_port};
+use super::program::{Launch, Program, Signal, free_port, is_alive};
+use super::waiting::eventually;
 
 /// How often a start that met a port in use, or the remains of a killed server, is tried again.
 const STARTS_MAX: u32 = 50;
@@ -42,13 +43,20 @@ pub struct Postgres {
     directory: TempDir,
     port: u16,
     durability: Durability,
+    environment: Vec<(String, String)>,
 }
 
 impl Postgres {
     pub async fn start(durability: Durability) -> Postgres {
+        Self::start_with(durability, |_| Vec::new()).await
+    }
+
+    /// Starts one whose environment has these variables as well; `prepare` is given the data directory before anything runs in it.
+    pub async fn start_with(durability: Durability, prepare: impl FnOnce(&Path) -> Vec<(String, String)>) -> Postgres {
         let directory = tempfile::tempdir().expect("a directory");
         RunDirectory::get().copy_template(directory.path());
-        let mut postgres = Postgres { program: None, directory, port: 0, durability };
+        let environment = prepare(&directory.path().join("data"));
+        let mut postgres = Postgres { program: None, directory, port: 0, durability, environment };
         postgres.start_again().await;
         postgres
     }
@@ -96,6 +104,21 @@ impl Postgres {
         self.leave(Signal::KILL).await;
     }
 
+    /// The server and all its sessions are killed at one moment, as by the loss of power.
+    pub async fn kill_all(&mut self) {
+        // Stopped first: otherwise sessions would notice the end of the server and write something more.
+        self.pause();
+        let sessions = self.pid().map(children).unwrap_or_default();
+        for session in &sessions {
+            let _ = kill_process(*session, Signal::KILL);
+        }
+        self.leave(Signal::KILL).await;
+        for session in sessions {
+            let pid = session.as_raw_nonzero().get().unsigned_abs();
+            eventually("the end of a session", || async { (!is_alive(pid)).then_some(()) }).await;
+        }
+    }
+
     async fn leave(&mut self, signal: Signal) {
         if let Some(mut program) = self.program.take() {
             program.signal(signal);
@@ -109,7 +132,10 @@ impl Postgres {
             if self.port == 0 {
                 self.port = free_port();
             }
-            let mut program = Program::start(&launch(self.directory.path(), self.port, self.durability));
+            let mut program = Program::start(&Launch {
+                env: self.environment.clone(),
+                ..launch(self.directory.path(), self.port, self.durability)
+            });
             let ready = |line: &str| line.contains("ready to accept connections").then_some(());
             if program.line("PostgreSQL being ready", ready).await.is_some() {
                 self.program = Some(program);

@@ -3,8 +3,19 @@
 use crate::ids::Epoch;
 use crate::ports::leases::Lease;
 
+/// The kind of a round of requests to the leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
+pub enum Round {
+    /// Sent every heartbeat interval.
+    Heartbeat,
+    /// A follower's read between two heartbeats.
+    LeaseCheck,
+}
+
 /// A request to the leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub enum Ask {
     /// Reads the lease.
     Read,

@@ -28,6 +28,7 @@ const LEASE_BEATS: u32 = 3;
 
 /// What is known of foreign members.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Foreign {
     /// Returns whether an id is that of a foreign member. `None` if no other system can share the namespace.
     pub is_foreign_name: Option<fn(&str) -> bool>,

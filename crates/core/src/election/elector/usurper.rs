@@ -13,6 +13,7 @@ use crate::ports::leases::Lease;
 
 /// The highest known term.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone, Hash))]
 pub(super) struct Highest {
     pub epoch: Epoch,
     holder: Option<String>,

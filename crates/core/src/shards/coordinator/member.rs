@@ -11,6 +11,7 @@ use crate::shards::wire::{Assignment, CoordinatorMessage, Report, Revoke};
 use crate::shards::{Shard, Version};
 
 /// A worker of a service, as the coordinator knows it.
+#[cfg_attr(test, derive(Clone))]
 pub struct Member {
     /// The connection of its last message.
     pub peer: Peer,
@@ -46,6 +47,7 @@ pub struct Member {
 
 /// A sender under a worker's id: a process if it identifies itself, otherwise a connection.
 #[derive(Debug, Clone)]
+#[cfg_attr(test, derive(Hash))]
 struct MessageSource {
     peer: Peer,
     instance: Option<u64>,
@@ -65,6 +67,7 @@ impl MessageSource {
 const FORMER_MAX: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(test, derive(Hash))]
 pub struct Revoking {
     pub shard: Shard,
     /// A release of this version or later counts; an earlier one was for an earlier grant.
@@ -196,5 +199,15 @@ impl Member {
     pub fn revocation(&self, version: Version) -> Option<Bytes> {
         let shards: Vec<Shard> = self.revoking.iter().map(|it| it.shard).collect();
         (!shards.is_empty()).then(|| CoordinatorMessage::Revoke(Revoke { shards, version }).encode())
+    }
+}
+
+/// Without what is computed from the rest, for models.
+#[cfg(test)]
+impl std::hash::Hash for Member {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        (&self.peer.0, self.instance, &self.former, self.is_active, self.is_listed, self.confirmed_from).hash(hasher);
+        (self.last_heartbeat, self.beat, self.handoff, self.knows_additions, &self.target, &self.granted).hash(hasher);
+        (self.granted_at, &self.revoking, self.owed).hash(hasher);
     }
 }

@@ -35,6 +35,7 @@ impl Terms {
     }
 }
 
+#[cfg_attr(test, derive(Clone))]
 pub struct Service {
     pub shard_count: u32,
     pub version: Version,
@@ -51,12 +52,14 @@ pub struct Service {
 }
 
 /// Due for a rebalance.
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Disturbed {
     since: Duration,
     due: Duration,
 }
 
 /// Nothing new is granted: workers report the shards that they have from a predecessor.
+#[cfg_attr(test, derive(Clone, Hash))]
 struct Held {
     until: Duration,
     /// Unlisted workers may report: the hold lasts for the whole time.
@@ -360,4 +363,12 @@ fn divide(
         }
     }
     (parts, moved, moves)
+}
+
+/// Without what is for display only, for models.
+#[cfg(test)]
+impl std::hash::Hash for Service {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        (self.shard_count, self.version, self.is_lifted, &self.members, &self.disturbed, &self.held).hash(hasher);
+    }
 }

@@ -1,3 +1,4 @@
 mod history;
 mod listed;
+mod model;
 mod rules;

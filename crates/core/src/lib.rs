@@ -25,6 +25,8 @@ pub mod mesh;
 pub mod ports;
 mod sections;
 pub mod shards;
+pub mod strict;
+mod whole;
 
 pub use byte_budget::ByteBudget;
 pub use error::{Error, Invalid, Result};

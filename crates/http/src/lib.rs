@@ -35,7 +35,6 @@ mod sessions;
 mod shards;
 mod site;
 mod stalled;
-mod strict;
 mod system;
 #[cfg(test)]
 mod tests;

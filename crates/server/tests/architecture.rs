@@ -216,8 +216,9 @@ fn engines() -> BTreeSet<String> {
         .map(|entry| entry.expect("a readable entry").path())
         .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
         // No engines: statements of both SQL engines take constants of the core from the first, engines that notify of
-        // resignations pass notices on by the second, subscribers of both buses read from the third.
-        .filter(|name| !["lib", "statement", "resignations", "mailbox"].contains(&name.as_str()))
+        // resignations pass notices on by the second, subscribers of both buses read from the third, and the last logs
+        // what an SQL engine cannot read.
+        .filter(|name| !["lib", "statement", "resignations", "mailbox", "unreadable"].contains(&name.as_str()))
         .collect()
 }
 

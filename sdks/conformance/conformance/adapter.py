@@ -56,9 +56,7 @@ class Adapter:
         """Sends a command and returns what the adapter responds; raises ``Refused`` if that is an error."""
         return self.send(command, **fields)()
 
-    def send(
-        self, command: str, limit_s: float = CALL_LIMIT_S, **fields: Any
-    ) -> Callable[[], dict[str, Any]]:
+    def send(self, command: str, limit_s: float = CALL_LIMIT_S, **fields: Any) -> Callable[[], dict[str, Any]]:
         """Sends a command and returns a function that waits for its response."""
         responses = queue.SimpleQueue[dict[str, Any]]()
         with self._lock:

@@ -8,8 +8,7 @@ from .adapter import Adapter
 from .case import Case, case, expect, same
 from .server import free_port
 
-
-#: On a cluster a run that was sent to a worker that drains may be released by two passes of its nodes before it is over.
+#: On a cluster a run that was sent to a worker that drains may be released by two passes of its nodes.
 DRAIN_LIMIT_S = 60.0
 
 

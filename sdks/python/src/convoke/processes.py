@@ -1,7 +1,7 @@
 """Several workers, one a process, for handlers that need more than one processor. One that dies is started again.
 
-Each worker holds the reading end of a pipe that only the supervisor can write to. It ends when the supervisor does, however that dies:
-workers that nobody supervises would never be stopped.
+Each worker holds the reading end of a pipe that only the supervisor can write to. It ends when the supervisor does,
+however that dies: workers that nobody supervises would never be stopped.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class _Child:
         self._started_s = time.monotonic()
         # A group of its own: Ctrl-C reaches the supervisor, which passes it on once.
         environment = {**os.environ, _PIPE: str(self._pipe)}
-        self.process = subprocess.Popen(
-            self._command, env=environment, pass_fds=(self._pipe,), start_new_session=True
-        )
+        self.process = subprocess.Popen(self._command, env=environment, pass_fds=(self._pipe,), start_new_session=True)
 
     def restart_delay_s(self) -> float:
         is_short = time.monotonic() - self._started_s < _SHORT_LIFE_S

@@ -20,6 +20,7 @@ pub mod retry;
 pub mod schedules;
 pub mod stage;
 pub mod unique;
+pub mod unreadable;
 
 /// Tests of a store. `$make` is an async function without arguments that gives a
 /// [`Subject<dyn Store>`](crate::conformance::Subject) over an empty store.

@@ -1,8 +1,8 @@
 """The log of the worker's own threads. They never wait for it.
 
-``logging`` calls a handler under a lock. A handler that blocks, or a job that blocks inside of one, would hold that lock, and with it
-whoever writes a line: also the thread that renews the leases. So lines go into a queue, and a thread that nobody waits for passes them
-to ``logging``. Beyond 1,000 waiting lines they are dropped, and counted.
+``logging`` calls a handler under a lock. A handler that blocks, or a job that blocks inside of one, would hold that
+lock, and with it whoever writes a line: also the thread that renews the leases. So lines go into a queue, and a thread
+that nobody waits for passes them to ``logging``. Beyond 1,000 waiting lines they are dropped, and counted.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ pub(super) fn list(db: &Connection, query: &JobQuery) -> Result<JobPage> {
 /// Returns between which numbers the jobs of the query are, the upper one not included.
 fn span(db: &Connection, query: &JobQuery, cursor: i64) -> Result<(i64, i64)> {
     let first_created = |at: Timestamp| -> Result<i64> {
-        let ends = "select coalesce(min(seq), 0), coalesce(max(seq), 0) + 1 from jobs";
-        let (low, high) = db.prepare_cached(ends)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let ends = "select coalesce(min(seq), 0) as low, coalesce(max(seq), 0) + 1 as high from jobs";
+        let (low, high) = db.prepare_cached(ends)?.query_row([], |row| Ok((row.get("low")?, row.get("high")?)))?;
         let text = "select seq, created_at from jobs where seq >= ?1 and seq < ?2 order by seq limit 1";
         let mut statement = db.prepare_cached(text)?;
         first_created(low, high, at, |from, below| {

@@ -15,6 +15,7 @@
 //! | [`link`], [`wire`], [`channels`], [`rejections`] | the messages of workers, clients and nodes |
 //! | [`job`], [`queue`], [`filter`], [`listing`], [`error_group`], [`event`], [`hidden`] | jobs, queues and events as readers see them |
 
+mod cadence;
 pub mod channels;
 mod cluster;
 #[cfg(feature = "node")]
@@ -57,6 +58,7 @@ pub mod untaken;
 pub mod window;
 pub mod wire;
 
+pub use cadence::{DayRule, Missed, Overlap};
 pub use cluster::ClusterSettings;
 pub use event::Event;
 pub use fair_share::Turns;

@@ -141,7 +141,8 @@ export class Worker {
     try {
       await this.start().#ended;
     } finally {
-      clearTimeout(end);
+      // What handlers have left behind does not keep the process after a second signal.
+      end?.unref();
       process.off("SIGTERM", stop).off("SIGINT", stop);
     }
   }

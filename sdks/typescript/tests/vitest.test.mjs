@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
-import { defineJob } from "../src/index.js";
-import { inline, useTestServer } from "../src/testing/index.js";
+import { defineJob } from "../out/src/index.js";
+import { inline, useTestServer } from "../out/src/testing/index.js";
 
-const email = defineJob({ type: "email.send", run: ({ to }: { to: string }) => `sent to ${to}` });
+const email = defineJob({ type: "email.send", run: ({ to }) => `sent to ${to}` });
 
 describe("in vitest", () => {
   const server = useTestServer({ beforeEach, afterEach });
-  const urls = new Set<string>();
+  const urls = new Set();
 
   test("inline mode runs a job", async () => {
     const handle = await inline([email]).enqueue(email, { to: "ada@example.org" });

@@ -5,12 +5,17 @@
 
 use jiff::Timestamp;
 
-/// Parses an RFC 3339 instant of the years 1 to 9999, at most 16 hours from UTC.
+/// Parses an RFC 3339 instant of the years 1 to 9999, less than 16 hours from UTC. Digits below a microsecond are cut off: stores keep
+/// none.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
-    has_form(text).then(|| text.parse().ok()).flatten().ok_or_else(|| {
+    has_form(text).then(|| in_micros(text.parse().ok()?)).flatten().ok_or_else(|| {
         let latest = Timestamp::from_second(Timestamp::MAX.as_second()).unwrap_or(Timestamp::MAX);
         format!("expected an instant such as \"2030-01-31T09:00:00Z\", {latest} at the latest, got {text:?}")
     })
+}
+
+fn in_micros(at: Timestamp) -> Option<Timestamp> {
+    Timestamp::new(at.as_second(), at.subsec_nanosecond() / 1_000 * 1_000).ok()
 }
 
 /// The greatest number of hours of an offset from UTC. PostgreSQL reads no larger one.
@@ -105,6 +110,8 @@ mod tests {
             assert_eq!(parse(text).map(|at| at.to_string()).as_deref(), Ok("2026-03-01T13:00:00Z"), "{text}");
         }
         assert!(parse("9999-12-30T22:00:00Z").is_ok(), "the latest that is named");
+        let text = parse("2026-03-01T13:00:00.123456789Z").map(|at| at.to_string());
+        assert_eq!(text.as_deref(), Ok("2026-03-01T13:00:00.123456Z"));
     }
 
     #[test]

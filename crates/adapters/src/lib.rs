@@ -20,5 +20,7 @@ pub mod s3;
 pub mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod statement;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod unreadable;
 #[cfg(feature = "zmq")]
 pub mod zmq;

@@ -10,10 +10,12 @@ use convoke_core::jobs::template::{TAG_BYTES_MAX, TAGS_MAX};
 use convoke_core::jobs::{Jitter, Job, JobSpec, RetrySettings};
 use convoke_core::limits::{ARGS_BYTES_MAX, JSON_DEPTH_MAX, NAME_BYTES_MAX, RETRIES_MAX};
 use convoke_core::ports::store::*;
+use convoke_core::strict::Strict;
 use convoke_core::{Invalid, JobId};
 use convoke_testkit::process::SharedPostgres;
 use convoke_testkit::scale::Scaled;
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -53,6 +55,13 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
     let id = Uuid::from_u128(0x0198_c0de_0000_7000_8000_0000_0000_0000 + u128::from(number) + 1);
     let name = |bytes: usize| json!("ä".repeat(bytes / 2) + &"x".repeat(bytes % 2));
     let args = |bytes: usize| json!("x".repeat(bytes - 2));
+    // A list of numbers and a text with commas: `jsonb` writes a space after each comma between items.
+    let commas = |bytes: usize| {
+        let mut list: Vec<Value> = vec![json!(1); 200_000];
+        list.push(json!("x".repeat(bytes - 2 * list.len() - 16) + "\\, \": \",,"));
+        assert_eq!(Value::from(list.clone()).to_string().len(), bytes);
+        json!(list)
+    };
     let tags = |count: usize| json!((0..count).map(|n| n.to_string()).collect::<Vec<_>>());
     let no_duration = [json!("100y"), json!(5), json!(""), json!("30m1h"), json!("-5s"), json!(true)];
     let too_long = [json!("36500d1ms"), json!("99999999999999999999999s")];
@@ -75,8 +84,10 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
                 json!({"b": [1, 2.5, "ä\u{1}"], "a": null}),
                 nested(JSON_DEPTH_MAX),
                 args(ARGS_BYTES_MAX),
+                commas(ARGS_BYTES_MAX),
+                json!({"a, \"b\": \\": ["c: d", "e, \\\" f"]}),
             ],
-            vec![args(ARGS_BYTES_MAX + 1), nested(JSON_DEPTH_MAX + 1)],
+            vec![args(ARGS_BYTES_MAX + 1), commas(ARGS_BYTES_MAX + 1), nested(JSON_DEPTH_MAX + 1)],
         ),
         (
             "priority",
@@ -85,8 +96,17 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
         ),
         (
             "maxRetries",
-            vec![Value::Null, json!(0), json!(3), json!(7), json!(RETRIES_MAX)],
-            vec![json!(RETRIES_MAX + 1), json!(-1), json!(1.5), json!("3"), json!(4_294_967_296u64)],
+            vec![Value::Null, json!(0), json!(3), json!(7), json!(RETRIES_MAX), json!(5.0), json!(1e2), json!(-0.0)],
+            vec![
+                json!(RETRIES_MAX + 1),
+                json!(f64::from(RETRIES_MAX) + 1.0),
+                json!(-1),
+                json!(-1.0),
+                json!(1.5),
+                json!("3"),
+                json!(4_294_967_296u64),
+                json!(1e300),
+            ],
         ),
         (
             "retryPolicy",
@@ -109,6 +129,8 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
                 json!({"jitter": null}),
                 json!({"delay": "1s"}),
                 json!("10s"),
+                json!([]),
+                json!(["1s"]),
             ],
         ),
         (
@@ -137,8 +159,22 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
         ("uniqueFor", vec![Value::Null, json!("1h"), json!("36500d")], wrong(&too_long, &no_duration)),
         (
             "id",
-            vec![Value::Null, json!(id), json!(id.simple().to_string())],
-            vec![json!(Uuid::nil()), json!(Uuid::max()), json!("7"), json!(7)],
+            vec![
+                Value::Null,
+                json!(id),
+                json!(id.simple().to_string()),
+                json!(id.braced().to_string().to_uppercase()),
+                json!(id.urn().to_string()),
+            ],
+            vec![
+                json!(Uuid::nil()),
+                json!(Uuid::max()),
+                json!("7"),
+                json!(7),
+                json!("0198c0de-0000-7000-8000-0000-0000-00ff"),
+                json!("{0198c0de000070008000000000000ff0}"),
+                json!(format!(" {id}")),
+            ],
         ),
         ("delay", vec![Value::Null, json!("0s"), json!("1h"), json!("36500d")], wrong(&too_long, &no_duration)),
         (
@@ -147,9 +183,27 @@ fn values(number: u64) -> Vec<(&'static str, Vec<Value>, Vec<Value>)> {
                 Value::Null,
                 json!("1970-01-01T00:00:00Z"),
                 json!("2100-03-01t15:00:00.5+02:00"),
+                json!("2100-03-01 15:00:00.123456789-03:30"),
+                json!("2100-03-01T15:00:59.999999999z"),
                 json!("9999-12-30T22:00:00Z"),
             ],
-            vec![json!("9999-12-30T22:00:01Z"), json!("tomorrow"), json!(""), json!("2026-02-30T00:00:00Z"), json!(7)],
+            vec![
+                json!("9999-12-30T22:00:01Z"),
+                json!("tomorrow"),
+                json!(""),
+                json!("2026-02-30T00:00:00Z"),
+                json!("0000-01-01T00:00:00Z"),
+                json!("2100-03-01T13:00Z"),
+                json!("2100-03-01T13:00:60Z"),
+                json!("2100-03-01T24:00:00Z"),
+                json!("2100-03-01T13:00:00+02"),
+                json!("2100-03-01T13:00:00+16:00"),
+                json!("2100-03-01T13:00:00.1234567890Z"),
+                json!("+002100-03-01T13:00:00Z"),
+                json!("21000301T130000Z"),
+                json!("2100-03-01T13:00:00Z[UTC]"),
+                json!(7),
+            ],
         ),
     ]
 }
@@ -217,7 +271,10 @@ impl Pair {
     }
 
     async fn by_core(&self, text: &str) -> Result<JobId, Refused> {
-        let spec: JobSpec = serde_json::from_str(text).map_err(|error| Refused::Unreadable(error.to_string()))?;
+        // As the HTTP API and the bus read it.
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let read = JobSpec::deserialize(Strict(&mut parser));
+        let spec = read.map_err(|error| Refused::Unreadable(error.to_string()))?;
         let new = spec.into_job(JobId(Uuid::now_v7()), Timestamp::now(), &self.defaults).map_err(Refused::Invalid)?;
         Ok(self.core.0.insert(vec![new]).await.expect("what core accepts is stored")[0].id)
     }
@@ -252,6 +309,9 @@ fn assert_same(text: &str, core: &Job, sql: &Job) {
     let value = |job: &Job| job.definition.args.to::<Value>().expect("JSON");
     assert_eq!(value(core), value(sql), "{text}");
     let until_run = |job: &Job| job.scheduled_at.map(|at| at.duration_since(job.created_at).as_secs() / 60);
+    if text.contains("runAt") {
+        assert_eq!(core.scheduled_at, sql.scheduled_at, "{text}");
+    }
     assert!(until_run(core).zip(until_run(sql)).is_none_or(|(a, b)| a.abs_diff(b) <= 1), "{text}");
     let mut like_core = sql.clone();
     like_core.definition.args = core.definition.args.clone();

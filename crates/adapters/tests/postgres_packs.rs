@@ -6,11 +6,14 @@ use std::collections::HashSet;
 
 use convoke_adapters::postgres::PostgresStore;
 use convoke_core::jobs::priority::Priority;
+use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::wire::Dispatch;
 use convoke_core::jobs::{Claim, NewJob, Outcome, Ownership, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::{ExecutionId, JobId};
+use convoke_testkit::conformance::store::schedules::schedule;
 use convoke_testkit::conformance::store::stage::*;
+use convoke_testkit::conformance::store::unreadable::{self, Column};
 use convoke_testkit::process::SharedPostgres;
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -279,4 +282,27 @@ async fn a_job_is_either_cancelled_or_dispatched_while_it_waits() {
     assert_eq!((once.len(), served.len()), (1_000 - waiting, 1_000 - waiting));
     assert_eq!(rows(&client, "waiting").await, 0);
     stage.assert_counters().await;
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_fails_alone() {
+    let (_, store, client) = prepared().await;
+    let write = async |job: JobId, column: Column, text: &'static str| {
+        let name = if column == Column::Document { "document" } else { "args" };
+        let update = format!("update convoke_jobs set {name} = $2 where id = $1");
+        assert_eq!(client.execute(&update, &[&job.0, &text]).await.expect("written"), 1);
+    };
+    unreadable::a_job_that_cannot_be_read_fails_alone(&store, write).await;
+}
+
+#[tokio::test]
+async fn a_schedule_that_cannot_be_read_hides_no_other() {
+    let (_, store, client) = prepared().await;
+    for name in ["a", "b"] {
+        store.put_schedule(Schedule { next_run_at: Some(at(10)), ..schedule(name) }).await.expect("put");
+    }
+    client.execute("update convoke_schedules set document = '{}' where name = 'a'", &[]).await.expect("written");
+    let names = |schedules: Vec<Schedule>| schedules.iter().map(|each| each.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(store.schedules().await.expect("schedules")), ["b"]);
+    assert_eq!(names(store.due_schedules(at(99), 9).await.expect("due").due), ["b"]);
 }

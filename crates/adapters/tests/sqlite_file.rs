@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use convoke_adapters::sqlite::{SqliteLeases, SqliteStore};
+use convoke_core::jobs::schedule::Schedule;
 use convoke_core::jobs::{JobSpec, NewJob, Outcome, Ownership, Priority, RetrySettings, RunReport, Status};
 use convoke_core::ports::Leases;
 use convoke_core::ports::leases::Floor;
 use convoke_core::ports::store::*;
 use convoke_core::{Epoch, Error, ExecutionId, JobId, JobType, Json, QueueName};
+use convoke_testkit::conformance::store::schedules::schedule;
+use convoke_testkit::conformance::store::unreadable::{self, Column};
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -460,4 +463,35 @@ async fn a_document_of_a_newer_node_is_read_and_one_that_is_none_is_an_error() {
         assert!(store.dispatch(fence, order(2)).await.is_err(), "{document}");
     }
     assert!(store.get(&ids[..1]).await.expect("the store goes on").remove(0).is_some());
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_fails_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    let write = async |job: JobId, column: Column, text: &'static str| {
+        let name = if column == Column::Document { "document" } else { "args" };
+        let changed = raw.execute(&format!("update jobs set {name} = ?2 where id = ?1"), (job.0.as_bytes(), text));
+        assert_eq!(changed.expect("written"), 1);
+    };
+    unreadable::a_job_that_cannot_be_read_fails_alone(&store, write).await;
+}
+
+#[tokio::test]
+async fn a_schedule_or_a_worker_that_cannot_be_read_hides_no_other() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("convoke.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    for name in ["a", "b"] {
+        store.put_schedule(Schedule { next_run_at: Some(at(10)), ..schedule(name) }).await.expect("put");
+    }
+    let raw = rusqlite::Connection::open(&path).expect("opens");
+    raw.execute("update schedules set document = '{}' where name = 'a'", ()).expect("written");
+    raw.execute("insert into workers (id, document) values ('w', '{}')", ()).expect("written");
+    let names = |schedules: Vec<Schedule>| schedules.iter().map(|each| each.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(store.schedules().await.expect("schedules")), ["b"]);
+    assert_eq!(names(store.due_schedules(at(99), 1).await.expect("due").due), ["b"]);
+    assert!(store.workers().await.expect("workers").is_empty());
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use convoke_core::JobId;
 use convoke_core::jobs::Job as JobView;
-use convoke_core::jobs::link::{ClientLink, Enqueued};
+use convoke_core::jobs::link::{ClientLink, Enqueued, ScheduleCall};
 use convoke_runtime::jobs::client;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,7 @@ use crate::enqueue::{Enqueue, EnqueueAll};
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::job::Job;
+use crate::schedule::{self, PutSchedule, Schedule};
 
 /// Enqueues and reads jobs. Cheap to clone; clones share their connections. Calls are retried for some seconds while
 /// the coordinator is unreachable, and never create a job twice.
@@ -93,5 +94,67 @@ impl Client {
     /// Makes a failed, timed-out or cancelled job pending again, with all its retries.
     pub async fn retry(&self, id: JobId) -> Result<JobView> {
         Ok(self.inner.retry(id).await?)
+    }
+
+    /// Returns a request to make a schedule whose ticks enqueue this job, or to replace the schedule of this name. It is sent
+    /// when it is awaited. Changing schedules needs a token of the role `admin`.
+    ///
+    /// ```no_run
+    /// # use convoke::{Client, Job};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Report;
+    /// # impl Job for Report {
+    /// #     const TYPE: &'static str = "report.build";
+    /// #     type Output = ();
+    /// # }
+    /// # async fn make(client: Client) -> convoke::Result<()> {
+    /// let nightly = client.schedule("nightly", Report).cron("0 3 * * *").tz("Europe/Berlin").queue("reports").await?;
+    /// println!("next at {:?}", nightly.next_run_at);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn schedule<T: Job>(&self, name: &str, job: T) -> PutSchedule {
+        PutSchedule::new(self.inner.clone(), name, T::TYPE, &job)
+    }
+
+    /// Like [`schedule`](Self::schedule), for a job type that has no Rust type in this program.
+    pub fn schedule_raw(&self, name: &str, job_type: &str, args: impl Serialize) -> PutSchedule {
+        PutSchedule::new(self.inner.clone(), name, job_type, &args)
+    }
+
+    /// Reads all schedules, by name.
+    pub async fn schedules(&self) -> Result<Vec<Schedule>> {
+        #[derive(serde::Deserialize)]
+        struct All {
+            schedules: Vec<Schedule>,
+        }
+        let All { schedules } = schedule::read(&self.inner.schedule(ScheduleCall::List).await?)?;
+        Ok(schedules)
+    }
+
+    /// Reads a schedule.
+    pub async fn read_schedule(&self, name: &str) -> Result<Schedule> {
+        schedule::read(&self.inner.schedule(ScheduleCall::Get(schedule::name_of(name)?)).await?)
+    }
+
+    /// Pauses a schedule: it makes no jobs until it is resumed.
+    pub async fn pause_schedule(&self, name: &str) -> Result<Schedule> {
+        schedule::read(&self.inner.schedule(ScheduleCall::Pause(schedule::name_of(name)?)).await?)
+    }
+
+    /// Resumes a schedule that was paused.
+    pub async fn resume_schedule(&self, name: &str) -> Result<Schedule> {
+        schedule::read(&self.inner.schedule(ScheduleCall::Resume(schedule::name_of(name)?)).await?)
+    }
+
+    /// Enqueues the job of a schedule now, beside its ticks.
+    pub async fn trigger_schedule(&self, name: &str) -> Result<JobView> {
+        schedule::read(&self.inner.schedule(ScheduleCall::Trigger(schedule::name_of(name)?)).await?)
+    }
+
+    /// Deletes a schedule. The jobs that it has made stay.
+    pub async fn remove_schedule(&self, name: &str) -> Result<()> {
+        self.inner.schedule(ScheduleCall::Remove(schedule::name_of(name)?)).await?;
+        Ok(())
     }
 }

@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::time::Duration;
 
-use convoke_core::jobs::{JobSpec, Priority, RetryPolicy};
-use convoke_core::{JobType, Json, QueueName};
+use convoke_core::jobs::{JobSpec, JobTemplate};
+use convoke_core::{JobType, Json};
 use convoke_runtime::jobs::client;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -30,57 +30,64 @@ pub struct EnqueueAll<O> {
     output: PhantomData<fn() -> O>,
 }
 
-/// An invalid option is returned as an error when the job is enqueued, so that options can be chained.
-macro_rules! options {
+/// The options of the job itself, for all requests that have a template. An invalid option is returned as an error when the
+/// request is sent, so that options can be chained.
+macro_rules! template_options {
     () => {
         /// Sets the queue. Default: `default`.
         pub fn queue(self, queue: impl AsRef<str>) -> Self {
-            match QueueName::new(queue) {
-                Ok(queue) => self.each(|spec| spec.template.queue = Some(queue.clone())),
+            match convoke_core::QueueName::new(queue) {
+                Ok(queue) => self.each(|template| template.queue = Some(queue.clone())),
                 Err(invalid) => self.fail(invalid.into()),
             }
         }
 
         /// Sets the priority, which decides the order of dispatch within the queue.
-        pub fn priority(self, priority: Priority) -> Self {
-            self.each(|spec| spec.template.priority = Some(priority))
-        }
-
-        /// Delays the job: it is not dispatched before this time has passed.
-        pub fn delay(self, delay: Duration) -> Self {
-            self.each(|spec| spec.delay = Some(delay))
-        }
-
-        /// Delays the job: it is not dispatched before this instant.
-        pub fn run_at(self, at: Timestamp) -> Self {
-            self.each(|spec| spec.run_at = Some(at))
+        pub fn priority(self, priority: convoke_core::jobs::Priority) -> Self {
+            self.each(|template| template.priority = Some(priority))
         }
 
         /// Sets how many attempts may follow the first.
         pub fn max_retries(self, retries: u32) -> Self {
-            self.each(|spec| spec.template.max_retries = Some(retries))
+            self.each(|template| template.max_retries = Some(retries))
         }
 
         /// Sets the backoff between attempts.
-        pub fn retry_policy(self, policy: RetryPolicy) -> Self {
-            self.each(|spec| spec.template.retry_policy = Some(policy))
+        pub fn retry_policy(self, policy: convoke_core::jobs::RetryPolicy) -> Self {
+            self.each(|template| template.retry_policy = Some(policy))
         }
 
         /// Sets how long one attempt may take.
-        pub fn timeout(self, timeout: Duration) -> Self {
-            self.each(|spec| spec.template.timeout = Some(timeout))
+        pub fn timeout(self, timeout: std::time::Duration) -> Self {
+            self.each(|template| template.timeout = Some(timeout))
         }
 
         /// Sets an id that is shown with the job and by which lists can be filtered.
         pub fn correlation_id(self, id: impl Into<String>) -> Self {
             let id = id.into();
-            self.each(|spec| spec.template.correlation_id = Some(id.clone()))
+            self.each(|template| template.correlation_id = Some(id.clone()))
         }
 
         /// Adds a tag, by which the job can be found.
         pub fn tag(self, tag: impl Into<String>) -> Self {
             let tag = tag.into();
-            self.each(|spec| spec.template.tags.get_or_insert_default().push(tag.clone()))
+            self.each(|template| template.tags.get_or_insert_default().push(tag.clone()))
+        }
+    };
+}
+pub(crate) use template_options;
+
+/// When the job may run.
+macro_rules! time_options {
+    () => {
+        /// Delays the job: it is not dispatched before this time has passed.
+        pub fn delay(self, delay: Duration) -> Self {
+            self.each_spec(|spec| spec.delay = Some(delay))
+        }
+
+        /// Delays the job: it is not dispatched before this instant.
+        pub fn run_at(self, at: Timestamp) -> Self {
+            self.each_spec(|spec| spec.run_at = Some(at))
         }
     };
 }
@@ -90,25 +97,30 @@ impl<O> Enqueue<O> {
         Enqueue { client, spec: spec(job_type, args), output: PhantomData }
     }
 
-    options!();
+    template_options!();
+    time_options!();
 
     /// Sets a unique key: while a job with this key is live, no second one is created, and the handle is that of the
     /// first.
     pub fn unique_key(self, key: impl Into<String>) -> Self {
         let key = key.into();
-        self.each(|spec| spec.template.unique_key = Some(key.clone()))
+        self.each(|template| template.unique_key = Some(key.clone()))
     }
 
     /// Keeps the unique key reserved for this long, even if the job ends sooner.
     pub fn unique_for(self, duration: Duration) -> Self {
-        self.each(|spec| spec.template.unique_for = Some(duration))
+        self.each(|template| template.unique_for = Some(duration))
     }
 
     pub(crate) fn into_spec(self) -> Result<JobSpec> {
         self.spec
     }
 
-    fn each(mut self, change: impl Fn(&mut JobSpec)) -> Self {
+    fn each(self, change: impl Fn(&mut JobTemplate)) -> Self {
+        self.each_spec(|spec| change(&mut spec.template))
+    }
+
+    fn each_spec(mut self, change: impl Fn(&mut JobSpec)) -> Self {
         self.spec.iter_mut().for_each(change);
         self
     }
@@ -125,9 +137,14 @@ impl<O> EnqueueAll<O> {
         EnqueueAll { client, specs, output: PhantomData }
     }
 
-    options!();
+    template_options!();
+    time_options!();
 
-    fn each(mut self, change: impl Fn(&mut JobSpec)) -> Self {
+    fn each(self, change: impl Fn(&mut JobTemplate)) -> Self {
+        self.each_spec(|spec| change(&mut spec.template))
+    }
+
+    fn each_spec(mut self, change: impl Fn(&mut JobSpec)) -> Self {
         self.specs.iter_mut().flatten().for_each(change);
         self
     }

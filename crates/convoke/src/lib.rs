@@ -48,6 +48,7 @@ mod job;
 mod layer;
 pub mod mesh;
 mod run;
+mod schedule;
 #[cfg(feature = "zmq")]
 mod shard_worker;
 mod signals;
@@ -75,6 +76,7 @@ pub use job::Job;
 pub use layer::{RunFuture, RunService};
 pub use mesh::{Broadcast, HandlerError, Mesh, MeshContext, Request};
 pub use run::Run;
+pub use schedule::{PutSchedule, Schedule};
 #[cfg(feature = "zmq")]
 pub use shard_worker::{ShardWorker, ShardWorkerBuilder};
 pub use state::{MissingState, StateMap};
@@ -90,7 +92,9 @@ pub mod election {
     pub use convoke_runtime::election::{Events, Subscriber, Tenure as Term};
 }
 
-pub use convoke_core::jobs::{Jitter, Job as JobView, LogLevel, Priority, RetryPolicy, Status};
+pub use convoke_core::jobs::{
+    DayRule, Jitter, Job as JobView, LogLevel, Missed, Overlap, Priority, RetryPolicy, Status,
+};
 pub use convoke_core::mesh::{EpochFloor, InstanceId, MeshError, MeshNode};
 pub use convoke_core::shards::{Shard, Version as ShardVersion};
 pub use convoke_core::{Epoch, ExecutionId, JobId, Json, QueueName};

@@ -28,8 +28,10 @@ mod model;
 pub mod ports;
 mod sections;
 pub mod shards;
+pub mod strict;
 #[cfg(feature = "node")]
 pub mod verify;
+mod whole;
 
 pub use byte_budget::ByteBudget;
 pub use error::{Error, Invalid, Result};

@@ -13,6 +13,7 @@ use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use convoke_core::error::Invalid;
 use convoke_core::limits::PAGE_MAX;
+use convoke_core::strict::Strict;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -22,7 +23,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::{ApiError, ApiResult};
 use super::memory::Share;
-use super::strict::Strict;
 
 /// For bodies of a few settings.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use convoke_core::jobs::Status;
+use convoke_core::jobs::JobFilter;
+use convoke_core::jobs::filter::JobSelection;
 use convoke_core::limits::ERROR_BYTES_MAX;
 use convoke_core::ports::store::JobQuery;
-use convoke_core::{JobType, QueueName};
 use convoke_runtime::jobs::BulkAction;
 pub(crate) use convoke_runtime::jobs::COUNT_MAX;
 use http::StatusCode;
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
@@ -21,7 +20,6 @@ use super::AppState;
 use super::audit::Noted;
 use super::body::{self, NoParams, SMALL_BYTES_MAX};
 use super::error::{ApiError, ApiResult};
-use super::jobs::{instant, type_prefix};
 use super::memory::Share;
 use super::openapi as doc;
 
@@ -49,59 +47,13 @@ impl From<Action> for BulkAction {
     }
 }
 
-/// The jobs to act on. A job must match all fields that are given; give at least one, or `all`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[schema(as = JobFilter)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Filter {
-    /// One or several states
-    #[serde(default)]
-    pub status: Vec<Status>,
-    #[serde(rename = "type")]
-    pub job_type: Option<JobType>,
-    /// Jobs whose type begins with this text
-    #[schema(example = "email.")]
-    pub type_prefix: Option<String>,
-    pub queue: Option<QueueName>,
-    pub correlation_id: Option<String>,
-    pub tag: Option<String>,
-    /// Jobs that were created then or later: an instant, or a duration before now
-    #[schema(example = "2h")]
-    pub after: Option<String>,
-    /// Jobs that were created before: an instant, or a duration before now
-    #[schema(example = "2030-01-31T09:00:00Z")]
-    pub before: Option<String>,
-    /// All jobs that the action applies to
-    #[serde(default)]
-    pub all: bool,
-}
-
-impl Filter {
-    /// Returns the query. An empty filter is rejected unless `all` is set.
-    pub fn query(self, now: Timestamp) -> ApiResult<JobQuery> {
-        let all = self.all;
-        let time = |field: &'static str, text: Option<String>| {
-            let parsed = text.map(|text| instant(&text, now)).transpose();
-            parsed.map_err(|message| ApiError::invalid(field, message))
-        };
-        let prefix = self.type_prefix.map(|text| type_prefix(&text)).transpose();
-        let query = JobQuery {
-            queue: self.queue,
-            job_type: self.job_type,
-            type_prefix: prefix.map_err(|message| ApiError::invalid("filter.typePrefix", message))?,
-            created_from: time("filter.after", self.after)?,
-            created_until: time("filter.before", self.before)?,
-            statuses: self.status,
-            correlation_id: self.correlation_id,
-            tag: self.tag,
-            ..JobQuery::default()
-        };
-        if query == JobQuery::default() && !all {
-            let message = "expected at least one field, or all: true for all jobs, got none";
-            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", message).on("filter"));
-        }
-        Ok(query)
+/// Rejects a selection that is empty unless it says so.
+fn check(selection: &JobSelection) -> ApiResult<()> {
+    if selection.filter == JobFilter::default() && !selection.all {
+        let message = "expected at least one field, or all: true for all jobs, got none";
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", message).on("filter"));
     }
+    Ok(())
 }
 
 /// An action on all jobs that match a filter.
@@ -110,7 +62,8 @@ impl Filter {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Bulk {
     action: Action,
-    pub filter: Filter,
+    /// A job must match all fields that are given; give at least one, or `all`.
+    pub filter: JobSelection,
     /// Only count the jobs
     #[serde(default)]
     dry_run: bool,
@@ -149,12 +102,15 @@ pub(crate) struct BulkResult {
 ))]
 async fn bulk(State(state): State<AppState>, _: NoParams, share: Share, request: Request) -> ApiResult {
     let Bulk { action, filter, dry_run, reason, cursor } = body::parse(request, SMALL_BYTES_MAX).await?;
-    let query = JobQuery { cursor, ..filter.query(state.coordinator.clock().now())? };
+    check(&filter)?;
+    let now = state.coordinator.clock().now();
+    let filter = filter.filter.at(now);
+    let target = filter.words();
+    let query = JobQuery { cursor, ..filter.query(now) };
     if let Some(bytes) = reason.as_ref().map(String::len).filter(|bytes| *bytes > ERROR_BYTES_MAX) {
         return Err(ApiError::too_large("reason", format!("expected at most {ERROR_BYTES_MAX} bytes, got {bytes}")));
     }
     share.reserve_page().await?;
-    let target = named(&query);
     let result = match dry_run {
         true => count(&state, action, query, COUNT_PATIENCE).await?,
         false => run(&state, action, query, reason.as_deref()).await?,
@@ -176,23 +132,6 @@ pub(crate) fn noted(action: Action, filter: String, done: u64, skipped: u64) -> 
     let target = if filter.is_empty() { "all".to_owned() } else { filter };
     let after = Some(json!({ "done": done, "skipped": skipped }));
     Noted { action: Some(word.into()), target: Some(target), after, ..Noted::default() }
-}
-
-/// Returns the filter as the audit shows it.
-fn named(query: &JobQuery) -> String {
-    let statuses = query.statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(",");
-    let fields = [
-        ("status", Some(statuses).filter(|statuses| !statuses.is_empty())),
-        ("type", query.job_type.as_ref().map(ToString::to_string)),
-        ("type", query.type_prefix.as_ref().map(|prefix| format!("{prefix}*"))),
-        ("queue", query.queue.as_ref().map(ToString::to_string)),
-        ("correlation", query.correlation_id.clone()),
-        ("tag", query.tag.clone()),
-        ("after", query.created_from.map(|at| at.to_string())),
-        ("before", query.created_until.map(|at| at.to_string())),
-    ];
-    let words = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}:{}", value?)));
-    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Counts the jobs that the action would change, for about `patience`.

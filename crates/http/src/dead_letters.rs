@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::{Request, State};
 use convoke_core::jobs::error_group::normalise;
+use convoke_core::jobs::filter::FILTERS;
 use convoke_core::jobs::{Job, Status};
 use convoke_core::limits::BATCH_JOBS_MAX;
 use convoke_core::ports::store::{JobPage, JobQuery};
@@ -77,6 +78,14 @@ impl From<Job> for DeadLetter {
     }
 }
 
+/// Parses the parameters of a list of dead letters: those of jobs, except for their states.
+fn dead_query(mut params: Params, now: Timestamp) -> ApiResult<JobQuery> {
+    let filters: Vec<&str> = FILTERS.into_iter().filter(|name| *name != "status").collect();
+    let query = page_query(&mut params, &filters, now)?;
+    params.end()?;
+    Ok(query)
+}
+
 /// List dead letters, newest job first
 ///
 /// A page may be short, even empty, and still have a cursor: `nextCursor` is null at the end.
@@ -84,9 +93,8 @@ impl From<Job> for DeadLetter {
     (status = 200, body = DeadLetters),
     doc::Refused,
 ))]
-async fn list(State(state): State<AppState>, caller: Caller, mut params: Params, share: Share) -> ApiResult {
-    let query = page_query(&mut params, state.coordinator.clock().now())?;
-    params.end()?;
+async fn list(State(state): State<AppState>, caller: Caller, params: Params, share: Share) -> ApiResult {
+    let query = dead_query(params, state.coordinator.clock().now())?;
     share.reserve_page().await?;
     let page = state.coordinator.dead_letters(query).await?;
     let bytes_expected = 64 + page.jobs.iter().map(|job| 512 + job.payload_bytes()).sum::<usize>();
@@ -138,9 +146,8 @@ pub struct Groups {
     (status = 200, body = Groups),
     doc::Refused,
 ))]
-async fn groups(State(state): State<AppState>, caller: Caller, mut params: Params, share: Share) -> ApiResult {
-    let query = page_query(&mut params, state.coordinator.clock().now())?;
-    params.end()?;
+async fn groups(State(state): State<AppState>, caller: Caller, params: Params, share: Share) -> ApiResult {
+    let query = dead_query(params, state.coordinator.clock().now())?;
     share.reserve_page().await?;
     Ok(body::ok(&read_groups(&state, &caller, query).await?))
 }

@@ -27,7 +27,7 @@ pub fn play_body(input: &[u8]) {
         b'b' => read::<Batch>(body, |batch| {
             batch.jobs.within("jobs").into_iter().flatten().for_each(|spec| enqueue(spec, now));
         }),
-        b'B' => read::<Bulk>(body, |bulk| drop(bulk.filter.query(now))),
+        b'B' => read::<Bulk>(body, |bulk| drop(bulk.filter.filter.at(now).query(now))),
         b's' => read::<ScheduleSpec>(body, |spec| {
             spec.warnings();
             let name = "s".parse().expect("a name");

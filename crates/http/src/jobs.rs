@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use convoke_core::jobs::filter::FILTERS;
 use convoke_core::jobs::link::Enqueued;
-use convoke_core::jobs::{Execution, Job, JobSpec, LogLine, Status};
+use convoke_core::jobs::{Execution, Job, JobFilter, JobSpec, LogLine};
 use convoke_core::limits::{
     ARGS_BYTES_MAX, BATCH_JOBS_MAX, ERROR_BYTES_MAX, LOG_PAGE_BYTES_MAX, PAGE_MAX, RESULT_BYTES_MAX,
 };
 use convoke_core::ports::store::JobQuery;
-use convoke_core::{JobId, JobType, duration};
+use convoke_core::{JobId, duration};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Map;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -97,7 +99,7 @@ struct JobsPage {
 /// List jobs, newest first
 ///
 /// A page may be short, even empty, and still have a cursor: `nextCursor` is null at the end.
-#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(doc::JobsParams), responses(
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobFilter, doc::PageParams), responses(
     (status = 200, body = JobsPage),
     doc::Refused,
 ))]
@@ -110,50 +112,21 @@ async fn list(State(state): State<AppState>, caller: Caller, params: Params, sha
     Ok(body::json(StatusCode::OK, &page, bytes_expected))
 }
 
-/// Parses an instant, or a duration before `now`.
-pub fn instant(text: &str, now: Timestamp) -> Result<Timestamp, String> {
-    if let Ok(ago) = duration::parse(text) {
-        return Ok(now.checked_sub(ago).unwrap_or(Timestamp::MIN));
-    }
-    let expected = "expected an instant such as \"2030-01-31T09:00:00Z\", or a duration before now such as \"2h\"";
-    text.parse().map_err(|_| format!("{expected}, got {text:?}"))
-}
-
-/// Parses the beginning of the names of types.
-pub fn type_prefix(text: &str) -> Result<String, String> {
-    text.parse::<JobType>().map(|prefix| prefix.to_string()).map_err(|invalid| invalid.message)
-}
-
 /// Parses the parameters of a list of jobs. Others are rejected.
 pub fn list_query(mut params: Params, now: Timestamp) -> ApiResult<JobQuery> {
-    let statuses = params.parse_by("status", |text| text.split(',').map(status).collect::<Result<Vec<_>, _>>())?;
-    let query = JobQuery { statuses: statuses.unwrap_or_default(), ..page_query(&mut params, now)? };
+    let query = page_query(&mut params, &FILTERS, now)?;
     params.end()?;
     Ok(query)
 }
 
-/// Parses the parameters of lists of jobs, except for their states.
-pub fn page_query(params: &mut Params, now: Timestamp) -> ApiResult<JobQuery> {
-    Ok(JobQuery {
-        queue: params.name("queue")?,
-        job_type: params.name("type")?,
-        type_prefix: params.parse_by("typePrefix", type_prefix)?,
-        created_from: params.parse_by("after", |text| instant(text, now))?,
-        created_until: params.parse_by("before", |text| instant(text, now))?,
-        statuses: Vec::new(),
-        correlation_id: params.text("correlationId")?,
-        tag: params.text("tag")?,
-        schedule: params.name("schedule")?,
-        limit: params.limit()?,
-        cursor: params.text("cursor")?,
-    })
-}
-
-fn status(text: &str) -> Result<Status, String> {
-    Status::parse(text).ok_or_else(|| {
-        let known = Status::ALL.map(Status::as_str).join(", ");
-        format!("expected one or several of {known}, got {text:?}")
-    })
+/// Parses the parameters of a page of jobs, with these filters.
+pub fn page_query(params: &mut Params, filters: &[&'static str], now: Timestamp) -> ApiResult<JobQuery> {
+    let mut texts = Map::new();
+    for name in filters {
+        texts.extend(params.text(name)?.map(|text| ((*name).to_owned(), text.into())));
+    }
+    let query = JobFilter::from_texts(texts)?.query(now);
+    Ok(JobQuery { limit: params.limit()?, cursor: params.text("cursor")?, ..query })
 }
 
 /// Show a job, or wait for its end

@@ -37,7 +37,6 @@ mod sessions;
 mod shards;
 mod site;
 mod stalled;
-mod strict;
 mod system;
 #[cfg(test)]
 mod tests;

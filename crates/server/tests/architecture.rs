@@ -216,8 +216,9 @@ fn engines() -> BTreeSet<String> {
         .map(|entry| entry.expect("a readable entry").path())
         .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
         // No engines: statements of both SQL engines take constants of the core from the first, engines that notify of
-        // resignations pass notices on by the second, subscribers of both buses read from the third.
-        .filter(|name| !["lib", "statement", "resignations", "mailbox"].contains(&name.as_str()))
+        // resignations pass notices on by the second, subscribers of both buses read from the third, and the last logs
+        // what an SQL engine cannot read.
+        .filter(|name| !["lib", "statement", "resignations", "mailbox", "unreadable"].contains(&name.as_str()))
         .collect()
 }
 
@@ -266,6 +267,117 @@ fn core_reads_no_clock_and_does_no_io() {
     let core = sources.iter().filter(|(name, _)| name.starts_with("crates/core/src/"));
     let found = lines(core, |_, code| FORBIDDEN.iter().any(|name| code.contains(name)));
     assert!(found.is_empty(), "time and I/O are arguments of core:\n{}", found.join("\n"));
+}
+
+/// A column that is inserted into a select list must not shift the others.
+#[test]
+fn the_stores_read_rows_by_name() {
+    let sources = sources();
+    let stores = sources.iter().filter(|(name, _)| {
+        ["sqlite", "postgres"].iter().any(|engine| name.starts_with(&format!("crates/adapters/src/{engine}/")))
+    });
+    let by_number = |code: &str| {
+        let calls = ["get(", "try_get(", "get_ref(", ">("].iter().flat_map(|call| {
+            code.match_indices(call).map(|(at, _)| code[at + call.len()..].trim_start()).collect::<Vec<_>>()
+        });
+        let is_number = |argument: &str| {
+            let digits = argument.len() - argument.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            digits > 0 && argument[digits..].starts_with(')')
+        };
+        code.contains("row") && calls.into_iter().any(is_number)
+    };
+    let found = lines(stores, |_, code| by_number(code));
+    assert!(found.is_empty(), "name the column:\n{}", found.join("\n"));
+    assert!(by_number("|row| row.get(0)") && by_number("row.try_get::<_, i64>(12)?"), "the rule sees what it forbids");
+}
+
+/// A field of a job, and how many files may know it.
+struct FieldOfJobs {
+    /// Its spellings in Rust, in JSON and on the command line.
+    names: &'static [&'static str],
+    files_max: usize,
+    /// Files that act by the field beyond keeping, showing and passing it: they are not counted, and each must have it.
+    rules: &'static [&'static str],
+}
+
+/// A field that is stored, shown and a filter, and one that is stored and shown. `docs/development.md` lists the files.
+const FIELDS_OF_JOBS: [FieldOfJobs; 3] = [
+    FieldOfJobs { names: &["tags"], files_max: 12, rules: &[] },
+    FieldOfJobs { names: &["correlation_id", "correlationId", "correlation-id"], files_max: 12, rules: &[] },
+    FieldOfJobs {
+        names: &["retry_policy", "retryPolicy", "retry-policy"],
+        files_max: 5,
+        rules: &[
+            "crates/adapters/src/memory/store/row.rs",
+            "crates/adapters/src/postgres/apply_reports.rs",
+            "crates/adapters/src/sqlite/record.rs",
+            "crates/core/src/jobs/retry.rs",
+            "crates/core/src/jobs/run_state.rs",
+            // A job of the demonstration that is retried soon.
+            "crates/server/src/demo.rs",
+        ],
+    },
+];
+
+/// Every source of the product, without tests and comments: Rust, SQL, templates and scripts.
+fn product() -> Vec<(String, String)> {
+    let root = root();
+    let (mut found, mut left) = (Vec::new(), vec![root.join("crates")]);
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a readable directory") {
+            let path = entry.expect("a readable entry").path();
+            let name = path.strip_prefix(&root).expect("under the root").to_string_lossy().into_owned();
+            let is_of_product =
+                !["testkit", "bench", "ui-tests"].iter().any(|it| name.starts_with(&format!("crates/{it}")))
+                    && !name.split('/').any(|part| ["tests", "examples", "benches", "tests.rs"].contains(&part));
+            if path.is_dir() {
+                left.push(path);
+            } else if is_of_product && name.split('/').count() > 3 {
+                let Ok(text) = std::fs::read_to_string(&path) else { continue };
+                let (text, comment) = match name.ends_with(".sql") {
+                    true => (text.as_str(), "--"),
+                    // Tests of a module stand at its end.
+                    false => (text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default(), "//"),
+                };
+                let code = text.lines().map(|line| line.split(comment).next().unwrap_or_default()).collect::<Vec<_>>();
+                found.push((name, code.join("\n")));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_field_of_a_job_is_known_to_few_files() {
+    let product = product();
+    assert!(product.iter().any(|(name, _)| name.ends_with("enqueue.sql")), "SQL is read");
+    assert!(product.iter().any(|(name, _)| name.ends_with(".html")), "templates are read");
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let has = |text: &str, name: &str| {
+        text.match_indices(name).any(|(at, _)| {
+            let after = text[at + name.len()..].chars().next();
+            // The OpenAPI document has an attribute of this name.
+            !text[..at].ends_with(|c: char| is_word(c) && c != '-') && !after.is_some_and(|c| is_word(c) || c == '(')
+                || text[..at].ends_with('.') && after == Some('(')
+        })
+    };
+    for FieldOfJobs { names, files_max, rules } in FIELDS_OF_JOBS {
+        let knows = |(_, text): &&(String, String)| names.iter().any(|name| has(text, name));
+        let files: Vec<&str> = product.iter().filter(knows).map(|(name, _)| name.as_str()).collect();
+        for rule in rules {
+            assert!(files.contains(rule), "{rule} does not act by {}: take it from the list", names[0]);
+        }
+        let counted: Vec<&str> = files.into_iter().filter(|file| !rules.contains(file)).collect();
+        assert!(
+            counted.len() <= files_max,
+            "{} is known to {} files:\n{}",
+            names[0],
+            counted.len(),
+            counted.join("\n")
+        );
+        assert!(counted.contains(&"crates/core/src/jobs/template.rs"), "the names are those of a field");
+    }
 }
 
 /// A write of a leader takes a `Fence`, and only a seal makes one. The compiler keeps other crates from making one; this

@@ -56,7 +56,7 @@ class Adapter:
         """Sends a command and returns what the adapter responds; raises ``Refused`` if that is an error."""
         return self.send(command, **fields)()
 
-    def send(self, command: str, **fields: Any) -> Callable[[], dict[str, Any]]:
+    def send(self, command: str, limit_s: float = CALL_LIMIT_S, **fields: Any) -> Callable[[], dict[str, Any]]:
         """Sends a command and returns a function that waits for its response."""
         responses = queue.SimpleQueue[dict[str, Any]]()
         with self._lock:
@@ -69,9 +69,9 @@ class Adapter:
 
         def receive() -> dict[str, Any]:
             try:
-                response = responses.get(timeout=CALL_LIMIT_S)
+                response = responses.get(timeout=limit_s)
             except queue.Empty:
-                raise AssertionError(f"the adapter did not respond to {command} within {CALL_LIMIT_S:g} s") from None
+                raise AssertionError(f"the adapter did not respond to {command} within {limit_s:g} s") from None
             if "error" not in response:
                 ok: dict[str, Any] = response["ok"]
                 return ok

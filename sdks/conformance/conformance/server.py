@@ -97,6 +97,15 @@ class Server:
             self._process.wait()
             self._process = None
 
+    def freeze(self) -> None:
+        """Stops the server's process: connections stay open, and nothing responds. ``thaw`` lets it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def terminate(self) -> None:
         """Stops the server as its supervisor does, and waits until it has drained and exited."""
         if self._process is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from conftest import Running
 Start = Callable[[convoke.Worker], Running]
 
 JOBS = """
-import asyncio, os, time
+import asyncio, logging, os, time
 import convoke
 
 app = convoke.App()
@@ -45,6 +46,18 @@ async def blocking(seconds: float) -> str:
     time.sleep(seconds)
     return "finished"
 
+held = logging.StreamHandler()
+logging.getLogger().addHandler(held)
+
+@app.job("holding", queue="shop", max_retries=0)
+async def holding(seconds: float) -> str:
+    held.acquire()  # As a handler does that waits for its disk or its network.
+    try:
+        time.sleep(seconds)
+    finally:
+        held.release()
+    return "finished"
+
 @app.job("dies", queue="shop", max_retries=0)
 def dies() -> None:
     os._exit(9)
@@ -52,10 +65,10 @@ def dies() -> None:
 
 
 class Command:
-    def __init__(self, directory: Path, server: Server, *arguments: str) -> None:
+    def __init__(self, directory: Path, url: str, *arguments: str) -> None:
         (directory / "shop.py").write_text(JOBS)
         source = str(Path(__file__).parents[1] / "src")
-        environment = {**os.environ, "PYTHONPATH": source, "CONVOKE_SERVER": server.url}
+        environment = {**os.environ, "PYTHONPATH": source, "CONVOKE_SERVER": url}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "convoke", "worker", "shop:app", *arguments],
             cwd=directory,
@@ -77,7 +90,7 @@ def command(tmp_path: Path, own_server: Server) -> Iterator[Callable[..., Comman
     commands = list[Command]()
 
     def start(*arguments: str) -> Command:
-        commands.append(Command(tmp_path, own_server, *arguments))
+        commands.append(Command(tmp_path, own_server.url, *arguments))
         return commands[-1]
 
     yield start
@@ -329,3 +342,94 @@ def test_no_job_is_lost_while_the_server_is_killed_again_and_again(own_server: S
         time.sleep(0.05)
     killer.join()
     assert [handle.result("30s") for handle in handles] == list(range(600))
+
+
+def test_a_handler_of_logging_that_blocks_does_not_cost_the_lease(
+    own_server: Server, command: Callable[..., Command]
+) -> None:
+    client = convoke.Client(own_server.url)
+    worker = command()
+    # Longer than worker.stale_after. Meanwhile the worker has lines to write: it logs that its event loop is blocked.
+    job = client.enqueue("holding", {"seconds": 5}, queue="shop")
+    assert job.result("20s") == "finished"
+    assert [run["status"] for run in own_server.history(job.id)] == ["completed"]
+    worker.signal()
+    code, errors = worker.end()
+    assert code == 0
+    assert "event loop blocked" in errors and "type=holding" in errors
+
+
+def test_a_second_signal_ends_a_worker_that_holds_the_log_and_the_loop(
+    own_server: Server, command: Callable[..., Command]
+) -> None:
+    client = convoke.Client(own_server.url)
+    worker = command("--drain", "1h")
+    job = client.enqueue("holding", {"seconds": 3600}, queue="shop")
+    wait_for_status(client, job.id, "running")
+    worker.signal()
+    wait_for_status(client, job.id, "running")
+    worker.signal()
+    worker.end()
+    # It was released, or its worker is dead: nobody waits for the handler.
+    wait_for_status(client, job.id, "pending")
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The URL of a server that accepts connections and never responds."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_signal_ends_a_worker_whose_server_never_responds(silent: str, tmp_path: Path) -> None:
+    worker = Command(tmp_path, silent)
+    time.sleep(1.0)  # It waits for the response to its registration.
+    begun_s = time.monotonic()
+    worker.signal()
+    code, _ = worker.end()
+    assert (code, time.monotonic() - begun_s < 10) == (0, True)
+
+
+def test_a_second_signal_ends_a_worker_while_it_leaves(own_server: Server, command: Callable[..., Command]) -> None:
+    client = convoke.Client(own_server.url)
+    worker = command()
+    assert client.enqueue("quick", {"n": 1}, queue="shop").result("20s") == 2
+    own_server.freeze()
+    try:
+        worker.signal()
+        time.sleep(0.5)  # The server does not respond to its call to leave.
+        begun_s = time.monotonic()
+        worker.signal()
+        worker.end()
+        assert time.monotonic() - begun_s < 10, "it waits for the response"
+    finally:
+        own_server.thaw()
+
+
+def children_of(pid: int) -> set[int]:
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
+def test_the_workers_of_a_supervisor_that_is_killed_end(own_server: Server, command: Callable[..., Command]) -> None:
+    client = convoke.Client(own_server.url)
+    supervisor = command("--processes", "2")
+    pids = {client.enqueue("pid", {}, queue="shop").result("20s") for _ in range(2)}
+    workers = children_of(supervisor.process.pid)
+    assert len(workers) == 2 and pids <= workers
+    running = client.enqueue("long", {"seconds": 2}, queue="shop")
+    wait_for_status(client, running.id, "running")
+    supervisor.process.kill()
+    end_s = time.monotonic() + 20
+    while any(is_alive(pid) for pid in workers):
+        assert time.monotonic() < end_s, "workers without a supervisor go on"
+        time.sleep(0.05)
+    assert running.result("20s") == "finished", "they drained"
+    assert [run["status"] for run in own_server.history(running.id)] == ["completed"]

@@ -177,3 +177,58 @@ test("nothing keeps the process alive after an idle worker has stopped", async (
   const [exit] = (await events.once(child, "exit")) as [number];
   assert.deepEqual([exit, output.trim(), server.received["leave"]!.length], [0, "0", 1]);
 });
+
+/** Runs `worker.run()` in a process of its own, with a job whose handler is `handler`. */
+function spawnWorker(url: string, handler: string) {
+  const index = new URL("../src/index.js", import.meta.url).href;
+  const code = `import { defineJob, Worker } from ${JSON.stringify(index)};
+    const work = defineJob({ type: "work", run: ${handler} });
+    await new Worker({ server: ${JSON.stringify(url)}, jobs: [work], drain: "1h" }).run();`;
+  const child = spawn(process.execPath, ["--input-type=module", "-e", code], { stdio: ["ignore", "inherit", "ignore"] });
+  return { child, exit: events.once(child, "exit") as Promise<[number | null, string | null]> };
+}
+
+const isDraining = (body: Body) => body["draining"] === true;
+
+test("SIGTERM ends an idle worker", async () => {
+  await using server = await play({});
+  const { child, exit } = spawnWorker(server.url, "() => {}");
+  await until(() => server.received["poll"]!.length > 0);
+  child.kill("SIGTERM");
+  assert.deepEqual(await exit, [0, null]);
+  assert.equal(server.received["leave"]!.length, 1);
+});
+
+test("SIGTERM lets a run finish, and its result is reported before the worker leaves", async () => {
+  await using server = await play({ poll: once([assignment("e1")]) });
+  const { child, exit } = spawnWorker(server.url, "() => new Promise((resolve) => process.once(\"SIGTERM\", () => setTimeout(resolve, 300, 7)))");
+  await until(() => server.received["report"]!.length > 0);
+  child.kill("SIGTERM");
+  assert.deepEqual(await exit, [0, null]);
+  assert.deepEqual(server.ends().map((event) => event.kind), ["completed"]);
+});
+
+test("a second signal releases what runs, and ends the process", async () => {
+  await using server = await play({ poll: once([assignment("e1")]) });
+  const { child, exit } = spawnWorker(server.url, "() => new Promise(() => setInterval(() => {}, 1_000))");
+  await until(() => server.received["report"]!.length > 0);
+  child.kill("SIGTERM");
+  await until(() => server.received["heartbeat"]!.some(isDraining));
+  assert.equal(child.exitCode, null);
+  child.kill("SIGINT");
+  assert.deepEqual(await exit, [1, null], "the handler's timer would keep it");
+  assert.deepEqual(server.ends().map((event) => event.kind), ["released"]);
+});
+
+for (const call of ["register", "report", "leave"]) {
+  test(`a second signal ends a worker whose server does not respond to a ${call}`, async () => {
+    await using server = await play({ poll: once([assignment("e1")]), leave: () => undefined, [call]: () => undefined });
+    const { child, exit } = spawnWorker(server.url, "() => setInterval(() => {}, 1_000) && 1");
+    await until(() => server.received[call === "leave" ? "poll" : call]!.length > 0);
+    child.kill("SIGTERM");
+    await until(() => server.received["leave"]!.length > 0 || server.received["heartbeat"]!.some(isDraining));
+    child.kill("SIGTERM");
+    const [code] = await exit;
+    assert.equal(code, 1, "it waits neither for the response nor for the handler's timer");
+  });
+}

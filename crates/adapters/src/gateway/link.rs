@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use convoke_core::jobs::link::{
-    ClientLink, Enqueued, Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
+    ClientLink, Enqueued, Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported,
+    ScheduleCall, WorkerLink,
 };
 use convoke_core::jobs::{Job, JobSpec};
-use convoke_core::{JobId, Result, WorkerId, duration};
+use convoke_core::{JobId, Json, Result, ScheduleName, WorkerId, duration};
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::Http;
+use super::{Http, encode};
 
 /// How much longer than the server a caller waits, so that the server's reply to a long poll has time to arrive.
 const RESPONSE_MARGIN: Duration = Duration::from_secs(10);
@@ -119,5 +120,20 @@ impl ClientLink for GatewayLink {
 
     async fn retry(&self, id: JobId) -> Result<Job> {
         self.http.json(Method::POST, &format!("/v1/jobs/{id}/retry"), None::<&()>).await
+    }
+
+    async fn schedule(&self, call: ScheduleCall) -> Result<Json> {
+        let path = |name: &ScheduleName, verb: &str| format!("/v1/schedules/{}{verb}", encode(name.as_str()));
+        let (method, path, body) = match &call {
+            ScheduleCall::Put(name, spec) => (Method::PUT, path(name, ""), Some(spec)),
+            ScheduleCall::List => (Method::GET, "/v1/schedules".to_owned(), None),
+            ScheduleCall::Get(name) => (Method::GET, path(name, ""), None),
+            ScheduleCall::Pause(name) => (Method::POST, path(name, "/pause"), None),
+            ScheduleCall::Resume(name) => (Method::POST, path(name, "/resume"), None),
+            ScheduleCall::Trigger(name) => (Method::POST, path(name, "/trigger"), None),
+            ScheduleCall::Remove(name) => (Method::DELETE, path(name, ""), None),
+        };
+        let reply: Option<Json> = self.http.json(method, &path, body).await?;
+        Ok(reply.unwrap_or_default())
     }
 }

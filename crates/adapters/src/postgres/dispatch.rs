@@ -14,8 +14,8 @@ use convoke_core::election::Fence;
 use convoke_core::jobs::Documents;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::limits::DISPATCH_BYTES_MAX;
-use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch, Window};
-use convoke_core::{Error, JobId};
+use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch, UnreadableRun, Window};
+use convoke_core::{Error, JobId, Json};
 use parking_lot::Mutex;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::failure::{self, Failure};
 use super::floors::{self, Floors};
 use super::lane::Work;
-use super::rows::{definition, duration_micros, execution_id, get, json, micros, number, places, small, wide};
+use super::rows::{duration_micros, execution_id, get, micros, number, places, small, wide};
 use super::server::Hot;
 use super::sql::{Column, column, params};
 use crate::statement::sql;
@@ -115,11 +115,17 @@ impl DispatchWork {
             let rank: i64 = get(row, column.rank)?;
             reported.taken += 1;
             highest[place] = highest[place].max(rank);
+            let (job, execution) = (JobId(id), execution_id(row, column.execution)?);
+            let args = Json::parse(get(row, column.args)?);
+            let read = documents.read(get(row, column.document)?);
+            let error = read.error.clone().map(|error| format!("the definition cannot be read: {error}"));
+            let error = error.or(args.as_ref().err().map(|error| format!("the arguments cannot be read: {error}")));
+            answer.unreadable.extend(error.map(|error| UnreadableRun { job, execution, error }));
             let run = Dispatch {
                 v: V1,
-                job_id: JobId(id),
-                execution_id: execution_id(row, column.execution)?,
-                input: definition(&mut documents, row, column.document)?.input(json(row, column.args)?),
+                job_id: job,
+                execution_id: execution,
+                input: read.definition.input(args.unwrap_or_else(|_| Json::null())),
                 attempt: small(row, column.attempt)?,
                 epoch: fence.epoch(),
                 rate_limit: None,

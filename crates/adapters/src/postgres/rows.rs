@@ -153,23 +153,24 @@ pub(super) fn progress(row: &Row) -> Result<Option<Progress>> {
     Ok(percent.map(|percent| Progress { percent: percent.clamp(0, 100) as u8, message }))
 }
 
-/// Reads a column with a document: the definition of a job without its arguments.
+/// Reads a column with a document: the definition of a job without its arguments, as far as it can be read.
 pub(super) fn definition<'d>(
     documents: &'d mut Documents,
     row: &Row,
     column: impl Column,
 ) -> Result<&'d JobDefinition> {
-    documents.read(get(row, column)?).map_err(|error| unreadable(column, error))
+    Ok(&documents.read(get(row, column)?).definition)
 }
 
 /// Reads a job as `sql/job.sql` selects it.
 pub(super) fn job(row: &Row) -> Result<Job> {
-    let definition = JobDefinition::from_document(get(row, "document")?, json(row, "args")?);
-    let definition = definition.map_err(|error| unreadable("document", error))?;
+    let definition = definition(&mut Documents::default(), row, "document")?.clone();
+    // Arguments that cannot be read fail the run, and hide no other field.
+    let args = json(row, "args").unwrap_or_else(|_| Json::null());
     let (attempt, attempt_base) = (small(row, "attempt")?, small(row, "attempt_base")?);
     Ok(Job {
         id: job_id(row)?,
-        definition,
+        definition: JobDefinition { args, ..definition },
         status: code(row, "state", Status::from_code)?,
         attempt,
         retry_count: attempt.saturating_sub(attempt_base).saturating_sub(1),

@@ -15,6 +15,7 @@ use super::insert::{careful_columns, enqueued, store_jobs_sql};
 use super::rows::{get, instant_option, micros, unreadable, wide};
 use super::sql::params;
 use crate::statement::sql;
+use crate::unreadable::or_log;
 
 pub(super) async fn put_schedule(db: &impl GenericClient, schedule: &Schedule) -> Result<bool> {
     let document = serde_json::to_string(schedule).map_err(|error| Error::unavailable("store", error))?;
@@ -39,7 +40,7 @@ pub(super) async fn replace_schedule(db: &mut Client, known: &Schedule, schedule
     Ok(true)
 }
 
-const SELECT: &str = "select document, next_run_at, last_run_at from convoke_schedules";
+const SELECT: &str = "select name, document, next_run_at, last_run_at from convoke_schedules";
 
 fn read_schedule(row: &Row) -> Result<Schedule> {
     let schedule = serde_json::from_str(get(row, "document")?);
@@ -49,6 +50,12 @@ fn read_schedule(row: &Row) -> Result<Schedule> {
     Ok(schedule)
 }
 
+/// Returns `None` for a schedule that cannot be read, which is logged.
+fn read_or_log(row: &Row) -> Result<Option<Schedule>> {
+    let read = read_schedule(row).map_err(|failure| failure.into_error("store"));
+    Ok(or_log("schedule", get(row, "name")?, read))
+}
+
 pub(super) async fn schedule(db: &Client, name: &ScheduleName) -> Result<Option<Schedule>> {
     let statement = db.prepare_cached(&format!("{SELECT} where name = $1")).await?;
     db.query_opt(&statement, &[&name.as_str()]).await?.as_ref().map(read_schedule).transpose()
@@ -56,7 +63,7 @@ pub(super) async fn schedule(db: &Client, name: &ScheduleName) -> Result<Option<
 
 pub(super) async fn schedules(db: &Client) -> Result<Vec<Schedule>> {
     let statement = db.prepare_cached(&format!("{SELECT} order by name")).await?;
-    db.query(&statement, &[]).await?.iter().map(read_schedule).collect()
+    db.query(&statement, &[]).await?.iter().filter_map(|row| read_or_log(row).transpose()).collect()
 }
 
 pub(super) async fn remove_schedule(db: &Client, name: &ScheduleName) -> Result<bool> {
@@ -74,7 +81,7 @@ pub(super) async fn due_schedules(db: &Client, now: Timestamp, most: usize) -> R
             found.next_at = next_at;
             break;
         }
-        found.due.push(read_schedule(&row)?);
+        found.due.extend(read_or_log(&row)?);
     }
     Ok(found)
 }

@@ -80,7 +80,7 @@ pub(super) fn expire(tx: &mut WriteTx<'_>, fence: Fence, before: Timestamp, limi
 
 pub(super) fn value(db: &Connection, name: &str) -> Result<Option<Vec<u8>>> {
     let mut statement = db.prepare_cached("select value from shared_values where name = ?1")?;
-    Ok(statement.query_row([name], |row| row.get(0)).optional()?)
+    Ok(statement.query_row([name], |row| row.get("value")).optional()?)
 }
 
 pub(super) fn swap_value(tx: &mut WriteTx<'_>, name: &str, known: Option<&[u8]>, value: &[u8]) -> Result<bool> {

@@ -38,8 +38,10 @@ pub(super) fn cancel(
             continue;
         };
         let key = params![id.0.as_bytes(), reason, micros(now)];
-        let queue =
-            db.prepare_cached(sql!(include_str!("sql/cancel.sql")))?.query_row(key, |row| row.get(0)).optional()?;
+        let queue = db
+            .prepare_cached(sql!(include_str!("sql/cancel.sql")))?
+            .query_row(key, |row| row.get("queue_id"))
+            .optional()?;
         let Some(queue) = queue else {
             cancelled.push(Cancelled::Before(before));
             continue;

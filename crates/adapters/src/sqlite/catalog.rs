@@ -130,7 +130,7 @@ impl Catalog {
         // The update changes nothing: it makes the statement return the id of an existing type as well.
         let open =
             "insert into types (name) values (?1) on conflict (name) do update set name = excluded.name returning id";
-        let id = db.prepare_cached(open)?.query_row([name.as_str()], |row| row.get(0))?;
+        let id = db.prepare_cached(open)?.query_row([name.as_str()], |row| row.get("id"))?;
         self.remember_type(id, name.clone());
         Ok(id)
     }

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use convoke_core::election::Fence;
+use convoke_core::jobs::dispatch::{Choice, WindowChoice};
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::jobs::{Documents, Ownership, Status};
-use convoke_core::limits::DISPATCH_BYTES_MAX;
-use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch};
-use convoke_core::{ByteBudget, ExecutionId, Json, NodeId};
+use convoke_core::ports::store::{DispatchOrder, Dispatched, QueueDispatch, UnreadableRun};
+use convoke_core::{ExecutionId, Json, NodeId};
 use jiff::Timestamp;
 use rusqlite::params;
 
@@ -18,7 +18,7 @@ use super::catalog::{QueueId, WriteTx};
 use super::columns::columns;
 use super::epoch;
 use super::failure::Result;
-use super::rows::{definition, duration_micros, get, micros};
+use super::rows::{duration_micros, get, micros, read_document};
 use crate::statement::sql;
 
 columns!(PENDING: PendingColumns { seq, id, attempt, document, args });
@@ -26,15 +26,16 @@ columns!(PENDING: PendingColumns { seq, id, attempt, document, args });
 pub(super) fn dispatch(tx: &mut WriteTx<'_>, fence: Fence, order: &DispatchOrder) -> Result<Dispatched> {
     epoch::hold(tx, fence, "dispatch")?;
     let mut dispatched = Dispatched::default();
-    let mut budget = ByteBudget::new(DISPATCH_BYTES_MAX);
+    let mut choice = Choice::new(order.executions.len());
     for window in &order.windows {
         let (mut taken, mut pending, mut is_cut) = (0, 0, false);
         if let Some(queue) = tx.catalog.find_queue(&window.queue) {
             let executions = &order.executions[dispatched.runs.len()..];
-            let room = tx.catalog.room(queue).within(window.limit).min(executions.len());
             let first = dispatched.runs.len();
-            let seats: Vec<Seat<'_>> = executions[..room].iter().zip(window.owner_of_each()).collect();
-            is_cut = take(tx, fence, queue, order.now, &seats, &mut budget, &mut dispatched.runs)?;
+            let mut choice = choice.window(tx.catalog.room(queue), window.limit);
+            let seats: Vec<Seat<'_>> = executions.iter().zip(window.owner_of_each()).take(choice.most()).collect();
+            take(tx, fence, queue, order.now, &seats, &mut choice, &mut dispatched)?;
+            is_cut = choice.is_cut();
             taken = dispatched.runs.len() - first;
             if let Some(kept) = window.metered.filter(|_| taken > 0) {
                 record_grant(tx, queue, order.now, taken, kept)?;
@@ -49,42 +50,46 @@ pub(super) fn dispatch(tx: &mut WriteTx<'_>, fence: Fence, order: &DispatchOrder
 /// The id of a run to be made, and its owner.
 type Seat<'o> = (&'o ExecutionId, Option<&'o NodeId>);
 
-/// Dispatches the first jobs of the queue, each under the execution at its place, until the budget is used up. Returns whether
-/// a job did not fit into it.
+/// Dispatches the first jobs of the queue that are chosen, each under the execution at its place.
 fn take(
     tx: &mut WriteTx<'_>,
     fence: Fence,
     queue: QueueId,
     now: Timestamp,
     seats: &[Seat<'_>],
-    budget: &mut ByteBudget,
-    runs: &mut Vec<Dispatch>,
-) -> Result<bool> {
+    choice: &mut WindowChoice<'_>,
+    dispatched: &mut Dispatched,
+) -> Result<()> {
     let waiting = tx.catalog.queue(queue).counts.get(Status::Pending);
     let most = seats.len().min(usize::try_from(waiting).unwrap_or(usize::MAX));
     if most == 0 {
-        return Ok(false);
+        return Ok(());
     }
     let text = sql!(include_str!("sql/pending.sql"), columns = PENDING.list);
     let mut read = tx.db.prepare_cached(text)?;
     let mut rows = read.query(params![queue.0, most as i64])?;
     let mut taken = Vec::with_capacity(most);
-    let (mut is_cut, mut documents) = (false, Documents::default());
-    runs.reserve(most);
+    let mut documents = Documents::default();
+    dispatched.runs.reserve(most);
     // All are read before the first is written: a write removes its job from the range.
     for &(execution, owner) in seats {
         let Some(row) = rows.next()? else { break };
-        let args: Json = get(row, PENDING.args)?;
-        if !budget.admits(args.as_str().len()) {
-            is_cut = true;
+        let args: rusqlite::Result<Json> = get(row, PENDING.args);
+        let read = read_document(&mut documents, row, PENDING.document)?;
+        let error = read.error.clone().map(|error| format!("the definition cannot be read: {error}"));
+        let error = error.or(args.as_ref().err().map(|error| format!("the arguments cannot be read: {error}")));
+        let args = args.unwrap_or_else(|_| Json::null());
+        if !choice.takes(args.as_str().len()) {
             break;
         }
         taken.push((get::<i64>(row, PENDING.seq)?, execution, owner));
-        runs.push(Dispatch {
+        let job = get(row, PENDING.id)?;
+        dispatched.unreadable.extend(error.map(|error| UnreadableRun { job, execution: *execution, error }));
+        dispatched.runs.push(Dispatch {
             v: V1,
-            job_id: get(row, PENDING.id)?,
+            job_id: job,
             execution_id: *execution,
-            input: definition(&mut documents, row, PENDING.document)?.input(args),
+            input: read.definition.input(args),
             attempt: get::<u32>(row, PENDING.attempt)?.saturating_add(1),
             epoch: fence.epoch(),
             rate_limit: None,
@@ -101,7 +106,7 @@ fn take(
         write.execute(params![seq, execution.0.as_bytes(), micros(now), owner, ownership.code()])?;
         tx.catalog.moved(queue, Some(Status::Pending), Some(Status::Dispatched));
     }
-    Ok(is_cut)
+    Ok(())
 }
 
 /// Records a grant, and deletes grants older than `kept`.

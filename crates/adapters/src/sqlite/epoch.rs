@@ -15,7 +15,8 @@ pub(super) fn raise_seal(tx: &mut WriteTx<'_>, epoch: Epoch) -> Result<()> {
 }
 
 pub(super) fn sealed(db: &Connection) -> Result<Epoch> {
-    let epoch: i64 = db.prepare_cached("select sealed from cluster where id = 1")?.query_row([], |row| row.get(0))?;
+    let epoch: i64 =
+        db.prepare_cached("select sealed from cluster where id = 1")?.query_row([], |row| row.get("sealed"))?;
     Ok(Epoch(epoch.max(0) as u64))
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::catalog::WriteTx;
 use super::epoch::hold;
 use super::failure::Result;
-use super::rows::document;
+use super::rows::{document, or_log};
 
 const PUT_WORKER: &str = "insert or replace into workers (id, document) values (?1, ?2)";
 const PUT_NODE: &str = "insert or replace into nodes (id, document) values (?1, ?2)";
@@ -27,8 +27,9 @@ pub(super) fn record_worker_heartbeats(tx: &mut WriteTx<'_>, workers: &[WorkerRe
 }
 
 pub(super) fn workers(db: &Connection) -> Result<Vec<WorkerRecord>> {
-    let mut statement = db.prepare_cached("select document from workers order by id")?;
-    Ok(statement.query_map([], document)?.collect::<rusqlite::Result<_>>()?)
+    let mut statement = db.prepare_cached("select id as name, document from workers order by id")?;
+    let read = statement.query_map([], |row| or_log("worker", row, document))?;
+    Ok(read.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn worker(db: &Connection, id: &WorkerId) -> Result<Option<WorkerRecord>> {
@@ -50,8 +51,9 @@ pub(super) fn record_node_heartbeat(tx: &mut WriteTx<'_>, node: &NodeRecord) -> 
 }
 
 pub(super) fn nodes(db: &Connection) -> Result<Vec<NodeRecord>> {
-    let mut statement = db.prepare_cached("select document from nodes order by id")?;
-    Ok(statement.query_map([], document)?.collect::<rusqlite::Result<_>>()?)
+    let mut statement = db.prepare_cached("select id as name, document from nodes order by id")?;
+    let read = statement.query_map([], |row| or_log("node", row, document))?;
+    Ok(read.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
 }
 
 fn node(db: &Connection, id: &NodeId) -> Result<Option<NodeRecord>> {

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use convoke_core::audit::AuditVia;
 use convoke_core::jobs::job::ExecutionStatus;
+use convoke_core::jobs::template::ReadDocument;
 use convoke_core::jobs::{Documents, Job, JobDefinition, LogLevel, Ownership, Progress, Status};
 use convoke_core::{ExecutionId, JobId, JobType, Json, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 use jiff::Timestamp;
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Row, RowIndex};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::columns::columns;
+use crate::unreadable;
 
 pub(super) fn micros(at: Timestamp) -> i64 {
     at.as_microsecond()
@@ -39,14 +41,32 @@ pub(super) fn document<T: DeserializeOwned>(row: &Row<'_>) -> rusqlite::Result<T
     row.get("document").map(|Document(value)| value)
 }
 
-/// Reads the definition of a job without its arguments.
+/// Reads a row with a document. `None` if the document cannot be read, which is logged; the column `name` identifies it.
+pub(super) fn or_log<T>(
+    kind: &'static str,
+    row: &Row<'_>,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    let name: String = row.get("name")?;
+    Ok(unreadable::or_log(kind, &name, read(row)))
+}
+
+/// Reads the document of a job: its definition without the arguments. One that is no text cannot be read at all.
+pub(super) fn read_document<'d>(
+    documents: &'d mut Documents,
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<&'d ReadDocument> {
+    Ok(documents.read(row.get_ref(column)?.as_str().unwrap_or_default()))
+}
+
+/// Reads the definition of a job without its arguments, as far as it can be read.
 pub(super) fn definition<'d>(
     documents: &'d mut Documents,
     row: &Row<'_>,
     column: usize,
 ) -> rusqlite::Result<&'d JobDefinition> {
-    let unreadable = |error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error));
-    documents.read(row.get_ref(column)?.as_str()?).map_err(unreadable)
+    read_document(documents, row, column).map(|read| &read.definition)
 }
 
 /// A type whose values are kept in a column.
@@ -127,7 +147,8 @@ pub(super) fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
     Ok(Job {
         id: get(row, JOB.id)?,
         definition: JobDefinition {
-            args: get(row, JOB.args)?,
+            // Arguments that cannot be read fail the run, and hide no other field.
+            args: get(row, JOB.args).unwrap_or_else(|_| Json::null()),
             ..definition(&mut Documents::default(), row, JOB.document)?.clone()
         },
         status: get(row, JOB.state)?,

@@ -12,7 +12,7 @@ use super::catalog::WriteTx;
 use super::epoch;
 use super::failure::Result;
 use super::insert::insert_one;
-use super::rows::{document, get, micros};
+use super::rows::{document, get, micros, or_log};
 use crate::statement::sql;
 
 pub(super) fn put_schedule(tx: &mut WriteTx<'_>, schedule: &Schedule) -> Result<bool> {
@@ -49,8 +49,10 @@ pub(super) fn schedule(db: &Connection, name: &ScheduleName) -> Result<Option<Sc
 }
 
 pub(super) fn schedules(db: &Connection) -> Result<Vec<Schedule>> {
-    let mut statement = db.prepare_cached("select document, next_run_at, last_run_at from schedules order by name")?;
-    Ok(statement.query_map([], read_schedule)?.collect::<rusqlite::Result<_>>()?)
+    let text = "select name, document, next_run_at, last_run_at from schedules order by name";
+    let mut statement = db.prepare_cached(text)?;
+    let read = statement.query_map([], |row| or_log("schedule", row, read_schedule))?;
+    Ok(read.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn remove_schedule(tx: &mut WriteTx<'_>, name: &ScheduleName) -> Result<bool> {
@@ -63,7 +65,7 @@ pub(super) fn due_schedules(db: &Connection, now: Timestamp, limit: usize) -> Re
     let mut found = DueSchedules::default();
     let mut budget = ByteBudget::new(PAGE_BYTES_MAX);
     while let Some(row) = rows.next()? {
-        let schedule = read_schedule(row)?;
+        let Some(schedule) = or_log("schedule", row, read_schedule)? else { continue };
         if schedule.next_run_at.is_some_and(|at| at > now)
             || found.due.len() == limit
             || !budget.admits(schedule.template.args_bytes())

@@ -63,8 +63,9 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection> {
 /// Rejects a file of another program before anything in it is changed.
 fn check_ours(connection: &Connection, path: &Path) -> Result<()> {
     let read = || -> rusqlite::Result<(i32, bool)> {
-        let id = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-        let has_tables = connection.query_row("select count(*) > 0 from sqlite_schema", [], |row| row.get(0))?;
+        let id = connection.pragma_query_value(None, "application_id", |row| row.get("application_id"))?;
+        let has_tables =
+            connection.query_row("select count(*) > 0 as is_used from sqlite_schema", [], |row| row.get("is_used"))?;
         Ok((id, has_tables))
     };
     let (id, has_tables) = read().map_err(|error| describe(path, &error))?;
@@ -103,7 +104,9 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<usize> {
-    connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).map(|found| found.max(0) as usize)
+    connection
+        .pragma_query_value(None, "user_version", |row| row.get::<_, i64>("user_version"))
+        .map(|found| found.max(0) as usize)
 }
 
 /// Describes an error by what a person can do about it.

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use convoke_core::jobs::link::{
-    ClientLink, Enqueued, Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported, WorkerLink,
+    ClientLink, Enqueued, Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported,
+    ScheduleCall, WorkerLink,
 };
 use convoke_core::jobs::{Job, JobSpec};
-use convoke_core::{Error, JobId, Result, WorkerId};
+use convoke_core::{Error, JobId, Json, Result, WorkerId};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::faults::{ReportFault, reply_lost};
@@ -153,6 +154,11 @@ impl ClientLink for TestLink {
 
     async fn retry(&self, id: JobId) -> Result<Job> {
         let calling = self.shared.call(move |node| async move { node.coordinator.retry(id).await });
+        self.call(calling).await
+    }
+
+    async fn schedule(&self, call: ScheduleCall) -> Result<Json> {
+        let calling = self.shared.call(move |node| async move { ClientLink::schedule(&node.coordinator, call).await });
         self.call(calling).await
     }
 }

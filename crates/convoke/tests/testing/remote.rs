@@ -173,3 +173,44 @@ async fn a_worker_whose_connection_is_cut_is_dead_when_time_moves() {
     let ids = workers["workers"].as_array().expect("a list").iter().map(|worker| worker["workerId"].clone());
     assert_eq!(ids.collect::<Vec<_>>(), ["stays"]);
 }
+
+async fn manage_schedules(client: &convoke::Client, server: &Server) {
+    let made = client.schedule("notes", Note("tick".into())).every(HOUR).queue("notes").tag("hourly").paused().await;
+    let made = made.expect("made");
+    assert_eq!((made.name.as_str(), made.job_type.as_str(), made.queue.as_deref()), ("notes", "note", Some("notes")));
+    assert_eq!((made.every, made.paused, made.next_run_at), (Some(HOUR), true, None));
+    let raw = client.schedule_raw("raw", "report", json!({"n": 1})).cron("0 3 * * *").tz("Europe/Berlin");
+    let raw = raw.missed(convoke::Missed::All).overlap(convoke::Overlap::Allow).await.expect("made");
+    assert_eq!(
+        (raw.tz.as_deref(), raw.missed, raw.overlap),
+        (Some("Europe/Berlin"), convoke::Missed::All, convoke::Overlap::Allow)
+    );
+    let names = client.schedules().await.expect("read").into_iter().map(|each| each.name).collect::<Vec<_>>();
+    assert_eq!(names, ["notes", "raw"]);
+    assert!(client.resume_schedule("notes").await.expect("resumed").next_run_at.is_some());
+    server.advance(HOUR).await.expect("moved");
+    assert!(client.read_schedule("notes").await.expect("read").last_run_at.is_some());
+    let triggered = client.trigger_schedule("raw").await.expect("triggered");
+    assert_eq!(triggered.definition.job_type.as_str(), "report");
+    assert!(client.pause_schedule("raw").await.expect("paused").paused);
+    for name in ["notes", "raw"] {
+        client.remove_schedule(name).await.expect("removed");
+    }
+    assert!(client.schedules().await.expect("read").is_empty());
+    assert!(client.read_schedule("notes").await.is_err());
+    for wrong in [
+        client.schedule("", Note("x".into())).every(HOUR).await,
+        client.schedule("both", Note("x".into())).every(HOUR).cron("@daily").await,
+        client.schedule("queue", Note("x".into())).every(HOUR).queue("").await,
+    ] {
+        wrong.expect_err("refused");
+    }
+}
+
+#[tokio::test]
+async fn a_client_manages_schedules_over_http_as_in_process() {
+    let remote = Remote::start(0).await;
+    manage_schedules(&remote.server.client(), &remote.server).await;
+    let client = convoke::Client::connect(&remote.server.url().expect("it listens")).await.expect("connects");
+    manage_schedules(&client, &remote.server).await;
+}

@@ -14,8 +14,8 @@
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{Span, Timestamp, ToSpan};
-use serde::{Deserialize, Serialize};
 
+pub use super::cadence::DayRule;
 use crate::error::Invalid;
 use crate::limits::NAME_BYTES_MAX;
 use dialect::{FromLastDay, Translated};
@@ -29,19 +29,6 @@ const HORIZON_DAYS: u32 = 41 * 366;
 const OFFSET_CHANGES_MAX: u32 = 8 * 41;
 
 const EVERY_HOUR: u64 = (1 << 24) - 1;
-
-/// The days of an expression whose two day fields are both restricted, as in `0 0 13 * FRI`: days that match either
-/// field (`or`, as in cron) or both (`and`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub enum DayRule {
-    /// Days that match either field, as in cron: every 13th and every Friday.
-    #[default]
-    Or,
-    /// Days that match both fields, as in Cronos: Friday the 13th.
-    And,
-}
 
 /// A parsed cron expression in a time zone.
 #[derive(Debug, Clone)]

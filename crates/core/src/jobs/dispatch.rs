@@ -1,12 +1,18 @@
 //! The choice of the pending jobs that a dispatch takes, in all stores.
 //!
 //! The pending jobs of a queue are one range, ordered by [`rank`](Priority::rank), and by the order of storing for
-//! equal ranks. A dispatch takes jobs from its head: as many as the queue has [room](Room) for and as fit the
-//! [bytes](crate::limits::DISPATCH_BYTES_MAX) of one dispatch.
+//! equal ranks. A dispatch serves its windows one after the other and takes jobs from the heads of their ranges: as many
+//! as the queue has [room](Room) for, and as the executions and the [bytes](DISPATCH_BYTES_MAX) of one dispatch permit
+//! ([`Choice`]).
+//!
+//! The store in memory and that on SQLite choose by these types. The statement of PostgreSQL is a fast path beside them: a case of
+//! the conformance suite compares it, as the others, with the rule for generated queues.
 
 use jiff::Timestamp;
 
 use super::priority::{HEAD_START, Priority};
+use crate::byte_budget::ByteBudget;
+use crate::limits::DISPATCH_BYTES_MAX;
 
 /// The settings that limit the dispatches of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +33,77 @@ impl Room {
         }
         let free = self.concurrency.map_or(u64::MAX, |most| most.saturating_sub(self.in_flight));
         limit.min(usize::try_from(free).unwrap_or(usize::MAX))
+    }
+}
+
+/// A pending job, as the choice sees it. The order is that of dispatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Head {
+    /// The rank of the job.
+    pub rank: i64,
+    /// Its number in the order of storing.
+    pub seq: u64,
+    /// The size of its arguments.
+    pub args_bytes: usize,
+}
+
+/// The jobs that one dispatch may still take, over all of its windows.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    executions: usize,
+    budget: ByteBudget,
+}
+
+impl Choice {
+    /// Returns the choice of a dispatch with so many executions.
+    pub fn new(executions: usize) -> Self {
+        Choice { executions, budget: ByteBudget::new(DISPATCH_BYTES_MAX) }
+    }
+
+    /// Begins the next window, of at most `limit` jobs of a queue.
+    pub fn window(&mut self, room: Room, limit: usize) -> WindowChoice<'_> {
+        let left = room.within(limit).min(self.executions);
+        WindowChoice { choice: self, left, is_cut: false }
+    }
+}
+
+/// The choice of one window: the heads of its queue's range are offered to it in their order.
+#[derive(Debug)]
+pub struct WindowChoice<'c> {
+    choice: &'c mut Choice,
+    left: usize,
+    is_cut: bool,
+}
+
+impl WindowChoice<'_> {
+    /// Returns how many more jobs the window takes at most.
+    pub fn most(&self) -> usize {
+        self.left
+    }
+
+    /// Returns whether the next job of the range is taken. After the first that is not, none is.
+    pub fn takes(&mut self, args_bytes: usize) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        self.is_cut = !self.choice.budget.admits(args_bytes);
+        if self.is_cut {
+            self.left = 0;
+        } else {
+            self.left -= 1;
+            self.choice.executions -= 1;
+        }
+        !self.is_cut
+    }
+
+    /// Returns how many of the heads, which are in the order of dispatch, are taken.
+    pub fn count(&mut self, heads: &[Head]) -> usize {
+        heads.iter().take_while(|head| self.takes(head.args_bytes)).count()
+    }
+
+    /// Returns whether a job was left only because its bytes did not fit.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 }
 
@@ -60,6 +137,27 @@ mod tests {
     #[test]
     fn a_paused_queue_gets_nothing() {
         assert_eq!(Room { paused: true, concurrency: None, in_flight: 0 }.within(5), 0);
+    }
+
+    #[test]
+    fn windows_share_the_executions_and_the_bytes_of_a_dispatch() {
+        let room = Room { paused: false, concurrency: None, in_flight: 0 };
+        let heads = |bytes: &[usize]| {
+            let head = |(seq, args_bytes): (u64, &usize)| Head { rank: 0, seq, args_bytes: *args_bytes };
+            (0..).zip(bytes).map(head).collect::<Vec<_>>()
+        };
+        let mut choice = Choice::new(5);
+        assert_eq!(choice.window(room, 2).count(&heads(&[1, 1, 1])), 2, "the window");
+        let mut second = choice.window(room, 9);
+        assert_eq!((second.most(), second.count(&heads(&[1; 9])), second.is_cut()), (3, 3, false), "the executions");
+        assert_eq!(choice.window(room, 9).count(&heads(&[1])), 0);
+        let mut choice = Choice::new(9);
+        let mut first = choice.window(room, 9);
+        assert_eq!((first.count(&heads(&[2 * DISPATCH_BYTES_MAX, 1])), first.is_cut()), (1, true), "never none");
+        let mut next = choice.window(room, 9);
+        assert_eq!((next.count(&heads(&[0, 1])), next.is_cut()), (1, true), "no byte is left");
+        let mut empty = choice.window(room, 9);
+        assert_eq!((empty.count(&[]), empty.is_cut()), (0, false), "nothing was left there");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | arguments, results | `null` |
 //! | errors, log lines, messages of progress: texts of workers | [`HIDDEN`] |
 //!
-//! Names by which jobs are found (type, queue, tags, correlation id, unique key) are no payloads.
+//! The rest of the definition, names by which jobs are found, is no payload.
 
 use super::job::{Execution, Job, LogLine};
 use super::schedule::Schedule;

@@ -15,7 +15,7 @@ use super::template::RunInput;
 use super::wire::Dispatch;
 use crate::error::Result;
 use crate::flat::flattened;
-use crate::ids::{Epoch, ExecutionId, JobId, QueueName, WorkerId};
+use crate::ids::{Epoch, ExecutionId, JobId, QueueName, ScheduleName, WorkerId};
 use crate::json::Json;
 
 /// The calls of a worker. An unknown worker gets [`Error::NotFound`](crate::Error::NotFound) and must register again.
@@ -49,6 +49,27 @@ pub trait ClientLink: Send + Sync {
     async fn cancel(&self, id: JobId, reason: Option<String>) -> Result<Job>;
     /// Makes an ended job pending again.
     async fn retry(&self, id: JobId) -> Result<Job>;
+    /// Makes, reads or changes a schedule. Returns the response of the HTTP API as JSON.
+    async fn schedule(&self, call: ScheduleCall) -> Result<Json>;
+}
+
+/// A call about schedules.
+#[derive(Debug, Clone)]
+pub enum ScheduleCall {
+    /// Makes or replaces the schedule of this name. The request is that of `PUT /v1/schedules/{name}`.
+    Put(ScheduleName, Json),
+    /// Reads all schedules.
+    List,
+    /// Reads a schedule.
+    Get(ScheduleName),
+    /// Pauses a schedule.
+    Pause(ScheduleName),
+    /// Resumes a schedule.
+    Resume(ScheduleName),
+    /// Makes a job of a schedule now.
+    Trigger(ScheduleName),
+    /// Deletes a schedule.
+    Remove(ScheduleName),
 }
 
 /// A job that was enqueued.

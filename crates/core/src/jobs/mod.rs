@@ -13,8 +13,9 @@
 //! | [`retry`], [`deadline`], [`retention`] | when a run is retried or timed out, and when a job is deleted |
 //! | [`handoff`], [`liveness`], [`unlisted`] | how a run changes its owner, which nodes are alive, which runs their workers have lost |
 //! | [`link`], [`wire`], [`channels`], [`rejections`] | the messages of workers, clients and nodes |
-//! | [`job`], [`queue`], [`listing`], [`error_group`], [`event`], [`hidden`] | jobs, queues and events as readers see them |
+//! | [`job`], [`queue`], [`filter`], [`listing`], [`error_group`], [`event`], [`hidden`] | jobs, queues and events as readers see them |
 
+mod cadence;
 pub mod channels;
 mod cluster;
 #[cfg(feature = "node")]
@@ -24,6 +25,8 @@ pub mod dispatch;
 pub mod error_group;
 pub mod event;
 pub mod fair_share;
+#[cfg(feature = "node")]
+pub mod filter;
 pub mod fold;
 pub mod handoff;
 #[cfg(feature = "node")]
@@ -55,9 +58,12 @@ pub mod untaken;
 pub mod window;
 pub mod wire;
 
+pub use cadence::{DayRule, Missed, Overlap};
 pub use cluster::ClusterSettings;
 pub use event::Event;
 pub use fair_share::Turns;
+#[cfg(feature = "node")]
+pub use filter::JobFilter;
 #[cfg(feature = "node")]
 pub use hidden::HidePayloads;
 pub use job::{Execution, ExecutionStatus, Job, LogLevel, LogLine, Ownership, Progress};

@@ -29,6 +29,7 @@ use super::template::JobTemplate;
 use crate::flat;
 use crate::ids::{JobId, ScheduleName};
 
+pub use super::cadence::{Missed, Overlap};
 pub use spec::ScheduleSpec;
 pub use ticks::{PastTick, TickOutcome};
 
@@ -135,33 +136,6 @@ impl<'de> Deserialize<'de> for Schedule {
         let schedule = Schedule::deserialize(rest.deserializer()).map_err(serde::de::Error::custom)?;
         Ok(Schedule { template, ..schedule })
     }
-}
-
-/// The handling of ticks that passed while no leader was there: forget them (`skip`), make one job for the latest
-/// (`latest`), or one for each, up to a bound (`all`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub enum Missed {
-    /// Drop them.
-    Skip,
-    /// Make one job, for the latest.
-    #[default]
-    Latest,
-    /// Make a job for each, up to a bound.
-    All,
-}
-
-/// Whether a tick makes a job while an earlier job of the schedule is still live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub enum Overlap {
-    /// The tick makes no job.
-    #[default]
-    Skip,
-    /// The tick makes a job.
-    Allow,
 }
 
 impl Schedule {

@@ -25,6 +25,8 @@ use crate::ids::{DEFAULT_QUEUE, JobType, QueueName, ScheduleName};
 use crate::json::Json;
 use crate::limits::{ARGS_BYTES_MAX, NAME_BYTES_MAX, RETRIES_MAX};
 
+use self::salvage::salvage;
+
 /// What a request says about a job. Options that are left out get the coordinator's defaults when a job is made of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -45,7 +47,7 @@ pub struct JobTemplate {
     pub priority: Option<Priority>,
     /// How often a failed job is retried.
     #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::whole::option", skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<u32>,
     /// The delays of retries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -272,6 +274,23 @@ impl JobDefinition {
         JobTemplate::unread().define(&RetrySettings::default())
     }
 
+    /// Returns the template that defines the same job.
+    pub fn template(&self) -> JobTemplate {
+        JobTemplate {
+            job_type: self.job_type.clone(),
+            queue: Some(self.queue.clone()),
+            args: Some(self.args.clone()),
+            priority: Some(self.priority),
+            max_retries: Some(self.max_retries),
+            retry_policy: Some(self.retry_policy),
+            timeout: self.timeout,
+            correlation_id: self.correlation_id.clone(),
+            unique_key: self.unique_key.clone(),
+            unique_for: None,
+            tags: Some(self.tags.clone()).filter(|tags| !tags.is_empty()),
+        }
+    }
+
     /// Returns the keys under which the job is found by a list with a filter: those of its definition and of the schedule
     /// that made it.
     pub(super) fn search_keys(&self, schedule: Option<&ScheduleName>) -> Vec<String> {
@@ -335,16 +354,32 @@ impl JobDefinition {
 
 /// Reads the documents of many jobs. Jobs of one type mostly have the same document, which is parsed once.
 #[derive(Debug, Default)]
-pub struct Documents(Option<(String, JobDefinition)>);
+pub struct Documents(Option<ReadDocument>);
+
+/// A document that was read.
+#[derive(Debug)]
+pub struct ReadDocument {
+    text: String,
+    /// The definition, with `null` as its arguments. Fields that cannot be read have the built-in defaults.
+    pub definition: JobDefinition,
+    /// Why a field cannot be read. A run of such a job must not be sent.
+    pub error: Option<String>,
+}
 
 impl Documents {
-    /// Returns the definition of a document, with `null` as its arguments.
-    pub fn read(&mut self, document: &str) -> serde_json::Result<&JobDefinition> {
+    /// Reads a document.
+    pub fn read(&mut self, document: &str) -> &ReadDocument {
         let last = match self.0.take() {
-            Some(last) if last.0 == document => last,
-            _ => (document.to_owned(), JobDefinition::from_document(document, Json::null())?),
+            Some(last) if last.text == document => last,
+            _ => {
+                let (definition, error) = match JobDefinition::from_document(document, Json::null()) {
+                    Ok(definition) => (definition, None),
+                    Err(error) => (salvage(document), Some(error.to_string())),
+                };
+                ReadDocument { text: document.to_owned(), definition, error }
+            }
         };
-        Ok(&self.0.insert(last).1)
+        self.0.insert(last)
     }
 }
 
@@ -410,5 +445,6 @@ impl RunInput {
     }
 }
 
+mod salvage;
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,7 @@ use crate::flat::flattened;
 use crate::ids::{Epoch, ExecutionId, JobId, NodeId, QueueName, WorkerId};
 use crate::json::Json;
 use crate::limits::POISON_BODY_BYTES_MAX;
+use crate::strict::Strict;
 
 pub use heartbeat::{InboxReport, WorkerHeartbeat, WorkerState};
 pub use nodes::{
@@ -95,7 +96,8 @@ impl<'de> Deserialize<'de> for Enqueue {
             serde_json::from_str::<V1>(v.get()).map_err(D::Error::custom)?;
         }
         let text = serde_json::to_string(&fields).map_err(D::Error::custom)?;
-        let spec: JobSpec = serde_json::from_str(&text).map_err(D::Error::custom)?;
+        let mut parser = serde_json::Deserializer::from_str(&text);
+        let spec = JobSpec::deserialize(Strict(&mut parser)).map_err(D::Error::custom)?;
         if spec.id.is_none() {
             return Err(D::Error::missing_field("id"));
         }

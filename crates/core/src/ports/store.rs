@@ -36,7 +36,7 @@ pub use fence::Fence;
 pub use records::{NodeRecord, WorkerRecord};
 pub use runs::{
     Change, Cutoffs, DispatchOrder, Dispatched, Expired, Handover, Holders, InFlight, InFlightFilter, Overdue,
-    OwnerShare, Promoted, QueueDispatch, Reassign, Reassigned, Recorded, Window,
+    OwnerShare, Promoted, QueueDispatch, Reassign, Reassigned, Recorded, UnreadableRun, Window,
 };
 
 /// All methods of a store.

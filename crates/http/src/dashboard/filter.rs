@@ -4,6 +4,7 @@
 //! and an index of the store, does not have.
 
 use convoke_core::JobId;
+use convoke_core::jobs::filter::{FILTERS, word_of};
 use convoke_core::ports::store::JobQuery;
 use jiff::Timestamp;
 
@@ -12,17 +13,13 @@ use crate::body::Params;
 use crate::error::{ApiError, ApiResult};
 use crate::jobs;
 
-/// The words of the bar and the parameters that they stand for.
-pub const WORDS: [(&str, &str); 8] = [
-    ("status", "status"),
-    ("type", "type"),
-    ("queue", "queue"),
-    ("correlation", "correlationId"),
-    ("tag", "tag"),
-    ("schedule", "schedule"),
-    ("after", "after"),
-    ("before", "before"),
-];
+/// The filter that the bar has no word for: it is a type that ends with `*`.
+const PREFIX: &str = "typePrefix";
+
+/// Returns the words of the bar.
+pub fn known_words() -> impl Iterator<Item = &'static str> {
+    FILTERS.into_iter().filter(|name| *name != PREFIX).map(word_of)
+}
 
 /// Upper bound of a filter's text, in bytes: more than all filters with the longest names.
 const TEXT_BYTES_MAX: usize = 4 << 10;
@@ -45,14 +42,13 @@ impl Filter {
         let mut pairs = vec![("limit".to_owned(), limit.to_string())];
         pairs.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
         for (word, value) in words(text)? {
-            let known = WORDS.iter().find(|(known, _)| *known == word);
-            let (_, param) = known.ok_or_else(|| {
-                let known = WORDS.map(|(word, _)| word).join(", ");
+            let param = FILTERS.into_iter().find(|name| *name != PREFIX && word_of(name) == word).ok_or_else(|| {
+                let known = known_words().collect::<Vec<_>>().join(", ");
                 ApiError::invalid("q", format!("expected one of {known} before the colon, got {word:?}"))
             })?;
             // `type:email.*` is every type that begins with `email.`.
-            let (param, value) = match (*param, value.strip_suffix('*')) {
-                ("type", Some(prefix)) if !prefix.is_empty() => ("typePrefix", prefix.to_owned()),
+            let (param, value) = match (param, value.strip_suffix('*')) {
+                ("type", Some(prefix)) if !prefix.is_empty() => (PREFIX, prefix.to_owned()),
                 (param, _) => (param, value),
             };
             pairs.push((param.to_owned(), value));

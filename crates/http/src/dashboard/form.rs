@@ -19,6 +19,12 @@ impl Form {
         Form(form_urlencoded::parse(body).into_owned().collect())
     }
 
+    /// Returns a form that was not sent.
+    #[cfg(test)]
+    pub fn from_pairs(pairs: Vec<(String, String)>) -> Form {
+        Form(pairs)
+    }
+
     /// Returns the text of a field; `None` if it is absent or empty, as a field that nobody filled in.
     pub fn get(&self, name: &str) -> Option<&str> {
         let value = self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim())?;

@@ -11,6 +11,7 @@
 
 mod assets;
 mod charts;
+mod fields;
 mod filter;
 mod form;
 mod json;

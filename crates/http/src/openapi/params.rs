@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "only described, never constructed")]
 
+use convoke_core::jobs::JobFilter;
 use utoipa::IntoParams;
+use utoipa::openapi::path::{Parameter, ParameterIn};
 use uuid::Uuid;
 
 #[derive(IntoParams)]
@@ -70,56 +72,22 @@ pub struct WaitParams {
 }
 
 #[derive(IntoParams)]
-#[into_params(parameter_in = Query, rename_all = "camelCase")]
-pub struct JobsParams {
-    pub queue: Option<String>,
-    pub r#type: Option<String>,
-    /// Jobs whose type begins with this text
-    #[param(example = "email.")]
-    pub type_prefix: Option<String>,
-    /// Jobs that were created then or later: an instant, or a duration before now
-    #[param(example = "2h")]
-    pub after: Option<String>,
-    /// Jobs that were created before: an instant, or a duration before now
-    #[param(example = "2030-01-31T09:00:00Z")]
-    pub before: Option<String>,
-    /// One or several states, separated by commas
-    #[param(example = "pending,running")]
-    pub status: Option<String>,
-    pub correlation_id: Option<String>,
-    /// Jobs that have this tag
-    pub tag: Option<String>,
-    /// Jobs that this schedule made
-    pub schedule: Option<String>,
+#[into_params(parameter_in = Query)]
+pub struct PageParams {
     #[param(minimum = 1, maximum = 1000, default = 50)]
     pub limit: Option<u32>,
     /// `nextCursor` of the page before
     pub cursor: Option<String>,
 }
 
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query, rename_all = "camelCase")]
-pub struct DeadLettersParams {
-    pub queue: Option<String>,
-    pub r#type: Option<String>,
-    /// Jobs whose type begins with this text
-    #[param(example = "email.")]
-    pub type_prefix: Option<String>,
-    /// Jobs that were created then or later: an instant, or a duration before now
-    #[param(example = "2h")]
-    pub after: Option<String>,
-    /// Jobs that were created before: an instant, or a duration before now
-    #[param(example = "2030-01-31T09:00:00Z")]
-    pub before: Option<String>,
-    pub correlation_id: Option<String>,
-    /// Jobs that have this tag
-    pub tag: Option<String>,
-    /// Jobs that this schedule made
-    pub schedule: Option<String>,
-    #[param(minimum = 1, maximum = 1000, default = 50)]
-    pub limit: Option<u32>,
-    /// `nextCursor` of the page before
-    pub cursor: Option<String>,
+/// The filters of jobs except for their states, and a page.
+pub struct DeadLettersParams;
+
+impl IntoParams for DeadLettersParams {
+    fn into_params(parameter_in: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let filters = JobFilter::into_params(&parameter_in).into_iter().filter(|param| param.name != "status");
+        filters.chain(PageParams::into_params(&parameter_in)).collect()
+    }
 }
 
 #[derive(IntoParams)]

@@ -10,11 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use convoke_core::jobs::channels::Channels;
-use convoke_core::jobs::link::{ClientLink, Enqueued};
+use convoke_core::jobs::link::{ClientLink, Enqueued, ScheduleCall};
 use convoke_core::jobs::wire::{self, Enqueue};
 use convoke_core::jobs::{Job, JobSpec, RetrySettings};
 use convoke_core::ports::{Bus, Clock};
-use convoke_core::{Error, Invalid, JobId, Result};
+use convoke_core::{Error, Invalid, JobId, Json, Result};
 use uuid::Uuid;
 
 /// A client that enqueues over the bus. It is a [`ClientLink`]; every other call is rejected.
@@ -64,6 +64,10 @@ impl ClientLink for BusClient {
 
     async fn retry(&self, _: JobId) -> Result<Job> {
         Err(needs_http("to retry a job"))
+    }
+
+    async fn schedule(&self, _: ScheduleCall) -> Result<Json> {
+        Err(needs_http("for schedules"))
     }
 }
 

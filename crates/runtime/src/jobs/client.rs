@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_core::jobs::link::{ClientLink, Enqueued};
+use convoke_core::jobs::link::{ClientLink, Enqueued, ScheduleCall};
 use convoke_core::jobs::{Job, JobSpec};
 use convoke_core::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
-use convoke_core::{JobId, Result};
+use convoke_core::{JobId, Json, Result};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -73,6 +73,14 @@ impl Client {
     pub async fn retry(&self, id: JobId) -> Result<Job> {
         self.link.retry(id).await
     }
+
+    /// Makes, reads or changes a schedule. A trigger is not sent again if its reply was lost: it could make two jobs.
+    pub async fn schedule(&self, call: ScheduleCall) -> Result<Json> {
+        match call {
+            ScheduleCall::Trigger(_) => self.link.schedule(call).await,
+            call => patiently(|| self.link.schedule(call.clone())).await,
+        }
+    }
 }
 
 impl std::fmt::Debug for Client {
@@ -112,7 +120,7 @@ mod tests {
 
     use async_trait::async_trait;
     use convoke_core::jobs::{RetrySettings, Status};
-    use convoke_core::{Error, JobType, Json};
+    use convoke_core::{Error, JobType};
     use jiff::Timestamp;
     use parking_lot::Mutex;
 
@@ -160,6 +168,12 @@ mod tests {
         async fn retry(&self, id: JobId) -> Result<Job> {
             self.job(id, None).await
         }
+
+        async fn schedule(&self, _: ScheduleCall) -> Result<Json> {
+            self.looks.lock().push(None);
+            self.answer()?;
+            Ok(Json::null())
+        }
     }
 
     fn spec(args_bytes: usize) -> JobSpec {
@@ -203,6 +217,17 @@ mod tests {
         client.enqueue((0..40).map(|_| spec(1 << 20)).collect()).await.expect("made");
         let sizes: Vec<_> = fake.batches.lock().iter().map(Vec::len).collect();
         assert_eq!(sizes, [BATCH_JOBS_MAX, 1, 31, 9]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_schedule_is_put_again_after_a_lost_reply_and_not_triggered_again() {
+        let name = || convoke_core::ScheduleName::new("s").expect("a name");
+        let fake = Fake::failing([lost()]);
+        Client::new(fake.clone()).schedule(ScheduleCall::Put(name(), Json::null())).await.expect("put");
+        assert_eq!(fake.looks.lock().len(), 2);
+        let fake = Fake::failing([lost()]);
+        assert!(Client::new(fake.clone()).schedule(ScheduleCall::Trigger(name())).await.is_err());
+        assert_eq!(fake.looks.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,13 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use convoke_core::jobs::error_group::normalise;
 use convoke_core::jobs::event::{ClusterEvent, ScheduleChange};
-use convoke_core::jobs::link::{ClientLink, Enqueued};
+use convoke_core::jobs::link::{ClientLink, Enqueued, ScheduleCall};
 use convoke_core::jobs::schedule::{Schedule, ScheduleSpec, job_for_tick};
 use convoke_core::jobs::wire::{Cancel, V1};
 use convoke_core::jobs::{Job, JobSpec, NewJob, Queue, QueuePatch, Status};
 use convoke_core::limits::{ARGS_BYTES_MAX, BATCH_JOBS_MAX, PAGE_BYTES_MAX, RESULT_BYTES_MAX};
 use convoke_core::ports::store::{Cancelled, JobPage, JobQuery, Redriven};
-use convoke_core::{Error, ExecutionId, Invalid, JobId, JobType, QueueName, Result, ScheduleName};
+use convoke_core::strict::Strict;
+use convoke_core::{Error, ExecutionId, Invalid, JobId, JobType, Json, QueueName, Result, ScheduleName};
+use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::coordinator::Coordinator;
@@ -317,6 +319,23 @@ impl ClientLink for Coordinator {
 
     async fn retry(&self, id: JobId) -> Result<Job> {
         Coordinator::retry(self, id).await
+    }
+
+    async fn schedule(&self, call: ScheduleCall) -> Result<Json> {
+        let read = |spec: &Json| {
+            let mut parser = serde_json::Deserializer::from_str(spec.as_str());
+            ScheduleSpec::deserialize(Strict(&mut parser)).map_err(|error| Invalid::new("schedule", error.to_string()))
+        };
+        let written = match call {
+            ScheduleCall::Put(name, spec) => Json::of(&self.put_schedule(name, read(&spec)?).await?.0),
+            ScheduleCall::List => Json::of(&HashMap::from([("schedules", self.store().schedules().await?)])),
+            ScheduleCall::Get(name) => Json::of(&Coordinator::schedule(self, &name).await?),
+            ScheduleCall::Pause(name) => Json::of(&self.pause_schedule(&name, true).await?),
+            ScheduleCall::Resume(name) => Json::of(&self.pause_schedule(&name, false).await?),
+            ScheduleCall::Trigger(name) => Json::of(&self.trigger_schedule(&name).await?.0),
+            ScheduleCall::Remove(name) => Json::of(&self.remove_schedule(&name).await?),
+        };
+        written.map_err(|error| Error::unavailable("the coordinator", error))
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use convoke_core::jobs::Status;
-use convoke_core::{JobId, JobType, QueueName};
+use convoke_core::JobId;
 use serde_json::{Value, json};
 
 use super::bulk::Which;
+use super::filter::FilterArgs;
 use super::output::{age, fields, line, list, printable, table, text};
 use super::pages::Listing;
 use super::remote::{Outage, Remote, RemoteArgs, RemoteResponse, query};
@@ -31,7 +31,7 @@ pub struct JobArgs {
 enum Verb {
     /// List jobs, newest first
     #[command(after_help = "Example: convoke job list --queue email --status failed --limit 20")]
-    List(Filter),
+    List(Box<ListArgs>),
     /// Show a job
     Show { id: JobId },
     /// Show a job's attempts
@@ -57,32 +57,9 @@ enum Verb {
 }
 
 #[derive(Debug, Args)]
-struct Filter {
-    /// Only jobs of this queue
-    #[arg(long, short)]
-    queue: Option<QueueName>,
-    /// Only jobs of this type
-    #[arg(long = "type", value_name = "TYPE")]
-    job_type: Option<JobType>,
-    /// Only jobs whose type begins with this text
-    #[arg(long, value_name = "TEXT")]
-    type_prefix: Option<String>,
-    /// Only jobs that were created then or later: an instant, or a duration before now
-    #[arg(long, value_name = "TIME")]
-    after: Option<String>,
-    /// Only jobs that were created before: an instant, or a duration before now
-    #[arg(long, value_name = "TIME")]
-    before: Option<String>,
-    /// Only jobs with this status: created, pending, scheduled, dispatched, running, completed, failed, timedOut or
-    /// cancelled
-    #[arg(long, value_parser = status)]
-    status: Option<Status>,
-    /// Only jobs with this correlation id
-    #[arg(long, value_name = "ID")]
-    correlation_id: Option<String>,
-    /// Only jobs with this tag
-    #[arg(long)]
-    tag: Option<String>,
+struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
     /// Maximum number of jobs
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
@@ -105,15 +82,10 @@ struct LogArgs {
     limit: Option<usize>,
 }
 
-pub fn status(text: &str) -> Result<Status, String> {
-    let known = || Status::ALL.map(Status::as_str).join(", ");
-    Status::parse(text).ok_or_else(|| format!("expected one of {}", known()))
-}
-
 pub async fn run(args: JobArgs, verbose: u8) -> Result<()> {
     let remote = Remote::new(&args.remote, verbose)?;
     match args.verb {
-        Verb::List(filter) => list_jobs(&remote, filter).await,
+        Verb::List(args) => list_jobs(&remote, *args).await,
         Verb::Show { id } => show(&remote, id).await,
         Verb::History { id } => history(&remote, id).await,
         Verb::Cancel { which, reason } => match which.one()? {
@@ -141,22 +113,13 @@ fn changed(remote: &Remote, response: &RemoteResponse) -> Result<()> {
     Ok(line(format!("{} is {}", text(&job, "id"), text(&job, "status")))?)
 }
 
-async fn list_jobs(remote: &Remote, filter: Filter) -> Result<()> {
+async fn list_jobs(remote: &Remote, args: ListArgs) -> Result<()> {
     let listing = Listing {
         path: "/v1/jobs",
         name: "jobs",
-        filter: vec![
-            ("queue", filter.queue.map(|queue| queue.to_string())),
-            ("type", filter.job_type.map(|job_type| job_type.to_string())),
-            ("typePrefix", filter.type_prefix),
-            ("after", filter.after),
-            ("before", filter.before),
-            ("status", filter.status.map(|status| status.as_str().to_owned())),
-            ("correlationId", filter.correlation_id),
-            ("tag", filter.tag),
-        ],
-        cursor: filter.cursor,
-        limit: usize::from(filter.limit),
+        filter: args.filter.filter().texts().into_iter().map(|(name, text)| (name, Some(text))).collect(),
+        cursor: args.cursor,
+        limit: usize::from(args.limit),
     };
     let found = listing.read(remote).await?;
     if remote.json {

@@ -13,6 +13,7 @@ mod elect;
 mod enqueue;
 mod events;
 mod exec;
+mod filter;
 mod history;
 mod job;
 mod mesh;

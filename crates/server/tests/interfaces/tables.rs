@@ -31,24 +31,24 @@ pub const COMMANDS: [(Capability, &str, &str); 55] = [
     (
         Jobs,
         "job list",
-        "--queue --type --type-prefix --after --before --status --correlation-id --tag --limit --cursor",
+        "--queue --type --type-prefix --after --before --status --correlation-id --tag --schedule --limit --cursor",
     ),
     (Jobs, "job show", ""),
     (Jobs, "job history", ""),
     (
         Jobs,
         "job cancel",
-        "--reason --queue --type --type-prefix --after --before --status --correlation-id --tag --all --dry-run",
+        "--reason --queue --type --type-prefix --after --before --status --correlation-id --tag --schedule --all --dry-run",
     ),
     (
         Jobs,
         "job retry",
-        "--queue --type --type-prefix --after --before --status --correlation-id --tag --all --dry-run",
+        "--queue --type --type-prefix --after --before --status --correlation-id --tag --schedule --all --dry-run",
     ),
     (
         Jobs,
         "job delete",
-        "--queue --type --type-prefix --after --before --status --correlation-id --tag --all --dry-run",
+        "--queue --type --type-prefix --after --before --status --correlation-id --tag --schedule --all --dry-run",
     ),
     (Jobs, "job logs", "-f"),
     (Jobs, "schedule", "add list show pause resume trigger remove"),

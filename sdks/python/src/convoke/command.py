@@ -15,11 +15,14 @@ from . import __version__
 from .app import App
 from .context import LogHandler
 from .errors import ConvokeError
-from .processes import supervise
+from .processes import supervise, watch_supervisor
 from .worker import Worker
+from .worker.log import logger
 
 #: How long the event loop may stay blocked after the worker has left, before the process ends anyway.
 _EXIT_AFTER_S = 1.5
+#: How long a handler of ``logging`` that blocks may delay that.
+_LOG_LIMIT_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +64,7 @@ def load(path: str) -> App:
 
 
 def _run(worker: Worker) -> None:
+    watch_supervisor(worker.stop)
     # A handler that blocks the event loop for ever must not keep the process: its run was released.
     threading.Thread(target=_exit_if_blocked, args=(worker,), name="convoke-exit", daemon=True).start()
     worker.run()
@@ -69,8 +73,9 @@ def _run(worker: Worker) -> None:
 def _exit_if_blocked(worker: Worker) -> None:
     worker.has_left.wait()
     time.sleep(_EXIT_AFTER_S)
-    logging.getLogger("convoke").error("a handler still blocks the event loop: the process ends without it")
-    logging.shutdown()
+    logger.error("a handler still blocks the event loop, or the log: the process ends without it")
+    if logger.flush(_LOG_LIMIT_S):
+        logging.shutdown()
     os._exit(1)
 
 

@@ -1,4 +1,8 @@
-"""Several workers, one a process, for handlers that need more than one processor. One that dies is started again."""
+"""Several workers, one a process, for handlers that need more than one processor. One that dies is started again.
+
+Each worker holds the reading end of a pipe that only the supervisor can write to. It ends when the supervisor does,
+however that dies: workers that nobody supervises would never be stopped.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 logger = logging.getLogger("convoke.processes")
@@ -18,16 +24,35 @@ _SHORT_LIFE_S = 10.0
 _DELAY_MAX_S = 30.0
 
 
+#: The number of the pipe, for the worker's process.
+_PIPE = "CONVOKE_SUPERVISOR_PIPE"
+
+
+def watch_supervisor(stop: Callable[[], None]) -> None:
+    """Calls ``stop`` if the supervisor of this process dies. Does nothing in a process without one."""
+    pipe = os.environ.pop(_PIPE, None)
+    if pipe is not None:
+        threading.Thread(target=_wait_for_end, args=(int(pipe), stop), name="convoke-supervisor", daemon=True).start()
+
+
+def _wait_for_end(pipe: int, stop: Callable[[], None]) -> None:
+    # Nothing is ever written: a read returns when the last writer is gone.
+    os.read(pipe, 1)
+    stop()
+
+
 class _Child:
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], pipe: int) -> None:
         self._command = [sys.executable, "-m", "convoke", *arguments]
+        self._pipe = pipe
         self._short_lives = 0
         self.start()
 
     def start(self) -> None:
         self._started_s = time.monotonic()
         # A group of its own: Ctrl-C reaches the supervisor, which passes it on once.
-        self.process = subprocess.Popen(self._command, start_new_session=True)
+        environment = {**os.environ, _PIPE: str(self._pipe)}
+        self.process = subprocess.Popen(self._command, env=environment, pass_fds=(self._pipe,), start_new_session=True)
 
     def restart_delay_s(self) -> float:
         is_short = time.monotonic() - self._started_s < _SHORT_LIFE_S
@@ -47,7 +72,9 @@ def supervise(arguments: list[str], count: int) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handle)
-    children = [_Child(arguments) for _ in range(count)]
+    # Only the reading end is passed on: workers and what they start must not keep the pipe open.
+    read_end, _ = os.pipe()
+    children = [_Child(arguments, read_end) for _ in range(count)]
     restart_at_s = dict[_Child, float]()
     passed_on = 0
     while True:

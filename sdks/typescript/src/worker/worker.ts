@@ -34,6 +34,8 @@ const ABOUT_THE_EVENTS: ReadonlySet<number> = new Set([400, 413, 422]);
 /** How long a stopping worker tries to send its last reports, and then to leave. */
 const FLUSH_MS = 5_000;
 const LEAVE_MS = 2_000;
+/** How long the worker may take after a second signal to release its runs, before the process ends anyway. */
+const AT_ONCE_MS = 1_000;
 
 export interface WorkerOptions {
   /** The jobs that this worker runs. */
@@ -125,13 +127,22 @@ export class Worker {
     await this.#ended;
   }
 
-  /** Works until SIGTERM or SIGINT, then drains; a second signal releases what still runs at once. */
+  /**
+   * Works until SIGTERM or SIGINT, then drains. After a second signal runs are released, and the process ends within a
+   * second, whatever else is going on: the server may be away.
+   */
   async run(): Promise<void> {
-    const stop = () => void this.stop().catch(() => {});
+    let end: NodeJS.Timeout | undefined;
+    const stop = () => {
+      if (this.#draining.signal.aborted) end ??= setTimeout(() => process.exit(1), AT_ONCE_MS);
+      void this.stop().catch(() => {});
+    };
     process.on("SIGTERM", stop).on("SIGINT", stop);
     try {
       await this.start().#ended;
     } finally {
+      // What handlers have left behind does not keep the process after a second signal.
+      end?.unref();
       process.off("SIGTERM", stop).off("SIGINT", stop);
     }
   }

@@ -5,16 +5,15 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use convoke_core::election::Fence;
-use convoke_core::jobs::dispatch::Room;
+use convoke_core::jobs::dispatch::{Choice, Room};
 use convoke_core::jobs::run_state::Source;
 use convoke_core::jobs::wire::{Dispatch, V1};
 use convoke_core::jobs::{Job, Ownership, RunReport, Status, retention};
-use convoke_core::limits::DISPATCH_BYTES_MAX;
 use convoke_core::ports::store::{
     Cutoffs, DispatchOrder, Dispatched, Expired, Holders, InFlight, InFlightFilter, Overdue, Promoted, QueueDispatch,
     Reassign, Reassigned, Recorded, RunStore, Window,
 };
-use convoke_core::{ByteBudget, Epoch, ExecutionId, JobId, NodeId, Result};
+use convoke_core::{Epoch, ExecutionId, JobId, NodeId, Result};
 use jiff::Timestamp;
 
 use super::MemoryStore;
@@ -31,9 +30,9 @@ impl RunStore for MemoryStore {
         let mut state = self.fenced(fence, "dispatch")?;
         let mut executions = order.executions.into_iter();
         let mut dispatched = Dispatched::default();
-        let mut budget = ByteBudget::new(DISPATCH_BYTES_MAX);
+        let mut choice = Choice::new(executions.len());
         for window in order.windows {
-            let (runs, is_cut) = state.dispatch(&window, &mut executions, &mut budget, order.now, fence.epoch());
+            let (runs, is_cut) = state.dispatch(&window, &mut executions, &mut choice, order.now, fence.epoch());
             let pending = state.indexes.counts(&window.queue).get(Status::Pending);
             dispatched.queues.push(QueueDispatch { queue: window.queue, taken: runs.len(), pending, is_cut });
             dispatched.runs.extend(runs);
@@ -171,7 +170,7 @@ impl State {
         &mut self,
         window: &Window,
         executions: &mut impl Iterator<Item = ExecutionId>,
-        budget: &mut ByteBudget,
+        choice: &mut Choice,
         now: Timestamp,
         epoch: Epoch,
     ) -> (Vec<Dispatch>, bool) {
@@ -181,18 +180,13 @@ impl State {
             concurrency: settings.concurrency.map(u64::from),
             in_flight: self.indexes.counts(&window.queue).in_flight(),
         };
-        let limit = room.within(window.limit);
-        let (mut runs, mut is_cut) = (Vec::new(), false);
-        let pending: Vec<u64> = self.indexes.pending(&window.queue).take(limit).collect();
-        let mut owners = window.owner_of_each();
-        for seq in pending {
-            let args_bytes = self.rows.get(&seq).map_or(0, |row| row.job.definition.args.as_str().len());
-            is_cut = !budget.admits(args_bytes);
-            if is_cut {
-                break;
-            }
-            let Some(execution) = executions.next() else { break };
-            let owner = owners.next().flatten();
+        let mut choice = choice.window(room, window.limit);
+        let pending: Vec<u64> = self.indexes.pending(&window.queue).take(choice.most()).collect();
+        let args_bytes = |seq: &u64| self.rows.get(seq).map_or(0, |row| row.job.definition.args.as_str().len());
+        let taken: Vec<u64> = pending.into_iter().take_while(|seq| choice.takes(args_bytes(seq))).collect();
+        let is_cut = choice.is_cut();
+        let mut runs = Vec::with_capacity(taken.len());
+        for ((seq, execution), owner) in taken.into_iter().zip(executions).zip(window.owner_of_each()) {
             runs.push(self.change(seq, |row| dispatch_row(row, execution, owner, now, epoch)));
         }
         if let Some(kept) = window.metered

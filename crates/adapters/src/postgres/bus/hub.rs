@@ -306,5 +306,5 @@ async fn waiting_queues(client: &Client, queues: &[Arc<str>]) -> Result<Vec<Stri
          where exists (select 1 from convoke_bus_entries e where e.queue = q.name and e.member is null)"
     );
     let rows = client.query_typed(waiting, &[(&names, tokio_postgres::types::Type::TEXT_ARRAY)]).await?;
-    rows.iter().map(|row| row.try_get(0)).collect()
+    rows.iter().map(|row| row.try_get("name")).collect()
 }

@@ -78,7 +78,7 @@ begin
         return null;
     end if;
     if jsonb_typeof(value) = 'string' then
-        parts := regexp_match(text, '^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?$');
+        parts := regexp_match(text, '^(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?(?:([0-9]+)ms)?$');
     end if;
     if text = '0' and jsonb_typeof(value) = 'string' then
         return 0;
@@ -106,7 +106,8 @@ create or replace function convoke_write_duration(us bigint) returns text langua
         || case when us / 1000 % 1000 > 0 then us / 1000 % 1000 || 'ms' else '' end end
 $$;
 
--- Returns the time of an instant such as "2030-01-31T09:00:00Z".
+-- Returns the time of an instant such as "2030-01-31T09:00:00Z", in the form that core::instant reads. Digits below a
+-- microsecond are cut off, as a coordinator stores them.
 create or replace function convoke_read_instant(field text, value jsonb) returns timestamptz language plpgsql as $$
 declare
     at timestamptz;
@@ -115,8 +116,9 @@ begin
         return null;
     end if;
     begin
-        if value #>> '{}' ~ '^[+-]?\d{4,6}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d(:?\d\d)?)$' then
-            at := value #>> '{}';
+        if jsonb_typeof(value) = 'string' and value #>> '{}' ~ ('^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]([01][0-9]|2[0-3])'
+            || '(:[0-5][0-9]){2}(\.[0-9]{1,9})?([Zz]|[+-](0[0-9]|1[0-5]):[0-5][0-9])$') then
+            at := regexp_replace(value #>> '{}', '(\.[0-9]{6})[0-9]+', '\1');
         end if;
     exception when data_exception then
         at := null;
@@ -139,13 +141,30 @@ begin
 end
 $$;
 
+-- Returns the id of a UUID in the forms that a coordinator reads.
+create or replace function convoke_read_id(value jsonb) returns uuid language plpgsql as $$
+declare
+    shown text := lower(convoke_read_text('id', value));
+    dashed text := '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}';
+begin
+    if shown !~ format('^([0-9a-f]{32}|%1$s|\{%1$s\}|urn:uuid:%1$s)$', dashed) then
+        perform convoke_refuse(true, 'id', format('expected a UUID, got %s', value));
+    end if;
+    return replace(shown, 'urn:uuid:', '')::uuid;
+end
+$$;
+
 -- Returns the text of arguments. Rejects the same as a coordinator: too large, nested too deep, a number beyond a
--- double.
+-- double. The size is that without the spaces that jsonb writes.
 create or replace function convoke_check_args(as_json boolean, value jsonb) returns text language plpgsql as $$
 declare
     shown text := value::text;
     deepest int;
 begin
+    -- At most every second byte is such a space.
+    if octet_length(shown) between {args_bytes_max} + 1 and 2 * {args_bytes_max} then
+        shown := regexp_replace(shown, '("(?:[^"\\]|\\.)*")|([,:]) ', '\1\2', 'g');
+    end if;
     if octet_length(shown) > {args_bytes_max} then
         perform convoke_refuse(as_json, 'args',
             format('expected at most {args_bytes_max} bytes of JSON, got %s', octet_length(shown)));
@@ -293,9 +312,9 @@ begin
     end if;
     new.args := convoke_check_args(as_json, coalesce(args, 'null'));
     if max_retries <> trunc(max_retries) or max_retries not between 0 and {retries_max} then
-        perform convoke_refuse(as_json, 'maxRetries', format('expected 0 to {retries_max}, got %s', max_retries));
+        perform convoke_refuse(as_json, 'maxRetries', format('expected 0 to {retries_max}, got %s', trim_scale(max_retries)));
     end if;
-    max_retries := coalesce(max_retries, {default_retries});
+    max_retries := trunc(coalesce(max_retries, {default_retries}));
     if retry_policy <> 'null' then
         policy := convoke_check_policy(as_json, retry_policy);
     end if;
@@ -375,7 +394,6 @@ language plpgsql set search_path from current as $$
 declare
     known   text[] := '{type,queue,args,priority,maxRetries,retryPolicy,timeout,correlationId,uniqueKey,uniqueFor,tags,id,delay,runAt}';
     unknown text;
-    id      uuid;
 begin
     if jsonb_typeof(job) is distinct from 'object' then
         raise exception 'expected an object, got %', job using errcode = 'invalid_parameter_value';
@@ -389,17 +407,12 @@ begin
     if jsonb_typeof(job -> 'maxRetries') not in ('number', 'null') then
         perform convoke_refuse(true, 'maxRetries', format('expected 0 to {retries_max}, got %s', job -> 'maxRetries'));
     end if;
-    begin
-        id := convoke_read_text('id', job -> 'id');
-    exception when invalid_text_representation then
-        perform convoke_refuse(true, 'id', format('expected a UUID, got %s', job -> 'id'));
-    end;
     return convoke_define(
         true, convoke_read_text('type', job -> 'type'), convoke_read_text('queue', job -> 'queue'), job -> 'args',
         convoke_read_text('priority', job -> 'priority'), (job ->> 'maxRetries')::numeric, job -> 'retryPolicy',
         convoke_read_duration(true, 'timeout', job -> 'timeout'),
         convoke_read_text('correlationId', job -> 'correlationId'), convoke_read_text('uniqueKey', job -> 'uniqueKey'),
-        convoke_read_duration(true, 'uniqueFor', job -> 'uniqueFor'), convoke_read_tags(job -> 'tags'), id,
-        convoke_read_duration(true, 'delay', job -> 'delay'), convoke_read_instant('runAt', job -> 'runAt'));
+        convoke_read_duration(true, 'uniqueFor', job -> 'uniqueFor'), convoke_read_tags(job -> 'tags'),
+        convoke_read_id(job -> 'id'), convoke_read_duration(true, 'delay', job -> 'delay'), convoke_read_instant('runAt', job -> 'runAt'));
 end
 $$;

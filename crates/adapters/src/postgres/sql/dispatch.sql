@@ -1,7 +1,8 @@
 with f as materialized (
     select 1 from convoke_cluster where id = 1 and sealed = $1 for share
 ), windows as materialized (
-    -- The fast path of core::jobs::dispatch: the room of a queue is as `Room::within` returns it.
+    -- The fast path of core::jobs::dispatch::Choice, with which the conformance suite compares it. The room of a queue is
+    -- as `Room::within` returns it.
     select w.ord, q.id as queue_id, w.metered, w.floor, n.pending,
            case when q.paused then 0
                 when q.concurrency is null then w.most

@@ -1,5 +1,5 @@
 -- Without the document once the bytes are used up.
-select case when s.bytes <= $2 or s.place = 1 then s.document end as document, s.next_run_at, s.last_run_at
+select case when s.bytes <= $2 or s.place = 1 then s.document end as document, s.name, s.next_run_at, s.last_run_at
 from (
     select s.*, sum(octet_length(s.document)) over (order by s.next_run_at, s.name) as bytes,
            row_number() over (order by s.next_run_at, s.name) as place

@@ -117,3 +117,22 @@ fn tags_are_few_short_and_different() {
         assert_eq!(check(&["a", wrong]), Err("tags[1]".into()), "{wrong:?}");
     }
 }
+
+#[test]
+fn a_document_that_is_wrong_in_part_is_read_as_far_as_possible() {
+    let mut documents = Documents::default();
+    let text = r#"{"v":1,"type":"email.send","queue":"mail","priority":"urgent","maxRetries":7,"tags":["eu"],"x":[]}"#;
+    let read = documents.read(text);
+    assert!(read.error.as_deref().is_some_and(|error| error.contains("urgent")), "{:?}", read.error);
+    let found = &read.definition;
+    assert_eq!((found.job_type.as_str(), found.queue.as_str(), found.max_retries), ("email.send", "mail", 7));
+    assert_eq!((found.priority, &found.tags), (Priority::Normal, &vec!["eu".to_owned()]));
+    let newer = documents.read(r#"{"v":2,"type":"email.send"}"#);
+    assert!(newer.error.is_some() && newer.definition.job_type.as_str() == "email.send");
+    for text in ["", "{", "[]", "7", r#"{"v":1}"#, r#"{"v":1,"type":""}"#] {
+        let read = documents.read(text);
+        assert!(read.error.is_some() && read.definition.job_type.as_str() == "unreadable", "{text}");
+    }
+    let fine = documents.read(r#"{"v":1,"type":"t"}"#);
+    assert_eq!((fine.error.as_deref(), fine.definition.job_type.as_str()), (None, "t"));
+}

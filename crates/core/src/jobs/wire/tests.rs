@@ -367,3 +367,14 @@ fn of_a_message_that_cannot_be_read_the_beginning_is_kept_and_its_length() {
     let short = Poison::of("convoke.job.enqueue", "no JSON", b"{");
     assert_eq!((short.body.as_str(), short.body_bytes), ("{", 1));
 }
+
+#[test]
+fn an_enqueue_over_the_bus_is_as_strict_as_over_http() {
+    let message = |policy: &str| format!(r#"{{"v":1,"id":"{JOB}","type":"t","retryPolicy":{policy}}}"#);
+    assert!(serde_json::from_str::<Enqueue>(&message(r#"{"multiplier":3}"#)).is_ok());
+    for policy in ["[]", r#"["1s"]"#, r#"{"jitter":{"full":null}}"#] {
+        let error = serde_json::from_str::<Enqueue>(&message(policy)).expect_err(policy).to_string();
+        assert!(error.contains("expected"), "{policy}: {error}");
+    }
+    assert!(serde_json::from_str::<Enqueue>(&format!(r#"["{JOB}","t"]"#)).is_err());
+}

@@ -74,6 +74,19 @@ pub struct Dispatched {
     pub runs: Vec<Dispatch>,
     /// One for each window, in order.
     pub queues: Vec<QueueDispatch>,
+    /// Those of `runs` whose definition or arguments the store cannot read. They must not be sent: the leader ends them.
+    pub unreadable: Vec<UnreadableRun>,
+}
+
+/// A run of a job whose stored definition or arguments cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableRun {
+    /// The job.
+    pub job: JobId,
+    /// The run.
+    pub execution: ExecutionId,
+    /// What cannot be read, and why.
+    pub error: String,
 }
 
 /// The result of a dispatch for one queue.

@@ -7,11 +7,12 @@ use convoke_core::{Error, ScheduleName, duration};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::new_job::{FORM_BYTES_MAX, TemplateFields, template_of};
+use super::new_job::FORM_BYTES_MAX;
 use super::schedules::word;
 use crate::AppState;
 use crate::audit::{self, Noted};
 use crate::body::Segment;
+use crate::dashboard::fields::{self, FormField};
 use crate::dashboard::form::Form;
 use crate::dashboard::layout::{self, Frame, Page, SCHEDULES};
 use crate::dashboard::routes::PageRoutes;
@@ -33,7 +34,7 @@ struct EditTemplate {
     tz: String,
     /// The name, the label, the choices and the present choice.
     choices: Vec<Choice>,
-    fields: TemplateFields,
+    fields: Vec<FormField>,
 }
 
 struct Choice {
@@ -67,7 +68,7 @@ async fn fill_in(frame: Frame) -> ApiResult {
         every: String::new(),
         tz: String::new(),
         choices: choices(None),
-        fields: TemplateFields::empty(),
+        fields: fields::empty(),
     })
 }
 
@@ -85,7 +86,7 @@ async fn edit(State(state): State<AppState>, Segment(name): Segment<ScheduleName
         every: schedule.every.map(text::typed).unwrap_or_default(),
         tz: schedule.tz.clone().unwrap_or_default(),
         choices: choices(Some(&schedule)),
-        fields: TemplateFields::of(&schedule.template),
+        fields: fields::of(&schedule.template),
     })
 }
 
@@ -103,12 +104,7 @@ async fn save(State(state): State<AppState>, request: Request) -> ApiResult {
         let message = format!("schedule {name} exists already: open it to edit it");
         return Err(Error::Conflict(message).into());
     }
-    let mut template = template_of(&form)?;
-    if let Some(known) = &known {
-        // The form has no fields for these.
-        template.retry_policy = known.template.retry_policy;
-        template.unique_for = known.template.unique_for.filter(|_| template.unique_key.is_some());
-    }
+    let template = fields::read(&form, known.as_ref().map(|known| &known.template))?;
     let cron = form.get("cron").map(ToOwned::to_owned);
     // An interval has neither a zone nor days.
     let of_cron = |name| form.get(name).filter(|_| cron.is_some());

@@ -13,11 +13,10 @@ use convoke_core::limits::{ARGS_BYTES_MAX, LOG_PAGE_BYTES_MAX, RESULT_BYTES_MAX}
 use convoke_core::ports::store::HistoryPage;
 use jiff::Timestamp;
 
-use super::new_job::copy_of;
 use super::schedules::word;
 use crate::AppState;
 use crate::body::{Params, SMALL_BYTES_MAX, Segment};
-use crate::dashboard::filter;
+use crate::dashboard::fields::{self, Fact};
 use crate::dashboard::form::Form;
 use crate::dashboard::json::pretty;
 use crate::dashboard::layout::{self, Frame, JOBS, Page};
@@ -58,13 +57,6 @@ struct JobTemplate {
     has_more_runs: bool,
     log: Log,
     commands: Vec<(&'static str, String)>,
-}
-
-/// A line of the facts: a name, a text, and the list of other jobs like it.
-struct Fact {
-    name: &'static str,
-    text: String,
-    path: Option<String>,
 }
 
 /// A moment in the life of a job.
@@ -202,34 +194,12 @@ fn log(id: JobId, lines: &[LogLine], level: LogLevel, is_hidden: bool) -> Log {
 }
 
 fn facts(job: &Job) -> Vec<Fact> {
-    let definition = &job.definition;
-    let mut facts = Vec::new();
+    let mut facts = fields::facts(&job.definition);
     let mut fact = |name, text: Option<String>, path: Option<String>| {
         facts.extend(text.map(|text| Fact { name, text, path }));
     };
-    let queue = definition.queue.as_str();
-    fact("Queue", Some(queue.to_owned()), Some(format!("/queues/{}", encode(queue))));
-    let job_type = definition.job_type.as_str();
-    fact("Type", Some(job_type.to_owned()), Some(filter::path_of("type", job_type)));
-    fact("Priority", Some(definition.priority.as_str().to_owned()), None);
-    let attempts = u64::from(definition.max_retries) + 1;
+    let attempts = u64::from(job.definition.max_retries) + 1;
     fact("Attempt", Some(format!("{} of {attempts}", job.attempt)), None);
-    let policy = &definition.retry_policy;
-    let delays = format!(
-        "{}, then times {}, at most {}, jitter {}",
-        text::typed(policy.initial_delay),
-        policy.multiplier,
-        text::typed(policy.max_delay),
-        word(&policy.jitter),
-    );
-    fact("Retry delays", Some(delays), None);
-    fact("Timeout of an attempt", definition.timeout.map(text::typed), None);
-    let correlation = definition.correlation_id.clone();
-    fact("Correlation", correlation.clone(), correlation.map(|id| filter::path_of("correlation", &id)));
-    fact("Unique key", definition.unique_key.clone(), None);
-    for tag in &definition.tags {
-        fact("Tag", Some(tag.clone()), Some(filter::path_of("tag", tag)));
-    }
     let schedule = job.schedule.as_ref().map(ToString::to_string);
     fact("Schedule", schedule.clone(), schedule.map(|name| format!("/schedules/{}", encode(&name))));
     let worker = job.worker_id.as_ref().map(ToString::to_string);
@@ -313,7 +283,7 @@ fn commands(frame: &Frame, job: &Job) -> Vec<(&'static str, String)> {
     } else if job.status != Status::Completed {
         commands.push(("Retry", call("POST", format!("/v1/jobs/{id}/retry"))));
     }
-    let copy = copy_of(job.definition.clone(), frame.viewer.payloads_hidden);
+    let copy = fields::template_of_copy(&job.definition, frame.viewer.payloads_hidden);
     let copy = serde_json::to_string(&copy).expect("templates have string keys and no foreign Serialize");
     let copy = if copy.len() > SHOWN_BYTES_MAX { "@job.json" } else { &copy };
     commands.push(("Enqueue a copy", frame.curl_with("POST", "/v1/jobs", copy)));

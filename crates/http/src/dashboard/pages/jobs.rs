@@ -119,7 +119,7 @@ async fn list(State(state): State<AppState>, frame: Frame, mut params: Params, s
         problem,
         tabs: tabs(&text, |status| views.iter().map(|view| view.queue.counts.get(status)).sum()),
         queues: views.iter().map(|view| filter::written("queue", view.queue.name.as_str())).collect(),
-        words: filter::WORDS.map(|(word, _)| word).join(" "),
+        words: filter::known_words().collect::<Vec<_>>().join(" "),
         jobs: found.jobs.iter().map(|job| JobRow::of(job, now, hidden)).collect(),
         is_first,
         first: format!("/jobs?q={}", encode(&text)),

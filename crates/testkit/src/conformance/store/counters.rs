@@ -8,17 +8,7 @@ use convoke_core::ports::store::{Cutoffs, JobQuery, Recorded};
 
 use super::stage::*;
 
-/// A small generator with a fixed seed: the same workload for every adapter, every time.
-struct Dice(u64);
-
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-
     fn outcome(&mut self) -> Outcome {
         match self.roll(8) {
             0..3 => completed(),

@@ -1,11 +1,11 @@
 //! Promotion and dispatch: who is served, in which order, how many.
 
-use convoke_core::Epoch;
-use convoke_core::jobs::dispatch::Room;
+use convoke_core::jobs::dispatch::{Choice, Head, Room};
 use convoke_core::jobs::{NewJob, Outcome, Ownership, Priority, QueuePatch, Status};
 use convoke_core::limits::{ARGS_BYTES_MAX, DISPATCH_BYTES_MAX};
 use convoke_core::ports::Store;
 use convoke_core::ports::store::{DispatchOrder, InFlightFilter, OwnerShare, Promoted, QueueDispatch, Window};
+use convoke_core::{Epoch, JobId, QueueName};
 
 use super::stage::*;
 
@@ -264,6 +264,85 @@ pub async fn a_dispatch_takes_what_the_rule_of_room_says(store: &dyn Store) {
             }
         }
     }
+}
+
+/// A queue of the generated ones: its settings and its pending jobs.
+struct Generated {
+    name: QueueName,
+    paused: bool,
+    concurrency: Option<u64>,
+    in_flight: u64,
+    pending: Vec<(Head, JobId)>,
+}
+
+pub async fn a_dispatch_takes_the_heads_that_the_rule_of_choice_says(store: &dyn Store) {
+    let stage = Stage::new(store).await;
+    let (mut dice, mut number) = (Dice(7), 0);
+    // In the last of them jobs are so large that the bytes of a dispatch are used up.
+    for (round, is_large) in [false, false, false, false, false, false, true, true].into_iter().enumerate() {
+        let mut queues = Vec::new();
+        for place in 0..=dice.roll(3) {
+            let name = queue(&format!("round-{round}-{place}"));
+            let mut pending = Vec::new();
+            // In several inserts, whose jobs overlap in rank.
+            for _ in 0..=dice.roll(3) {
+                let mut jobs = Vec::new();
+                for _ in 0..=dice.roll(if is_large { 5 } else { 12 }) {
+                    number += 1;
+                    let priority = Priority::ALL[dice.roll(Priority::ALL.len() as u64) as usize];
+                    let bytes = if is_large { ARGS_BYTES_MAX - dice.roll(3) as usize * 300_000 } else { 10 };
+                    let made = NewJob {
+                        created_at: at(dice.roll(200) as i64),
+                        ..job(number).with(|job| {
+                            job.queue = name.clone();
+                            job.priority = priority;
+                            job.args = large_args(bytes);
+                        })
+                    };
+                    let rank = priority.rank(made.due_at());
+                    pending.push((Head { rank, seq: number, args_bytes: bytes }, made.id));
+                    jobs.push(made);
+                }
+                stage.enqueue(jobs).await;
+            }
+            pending.sort();
+            let (paused, concurrency) = (dice.roll(6) == 0, (dice.roll(2) == 0).then(|| 1 + dice.roll(9)));
+            let limit = concurrency.map(|most| u32::try_from(most).expect("few"));
+            let patch = QueuePatch { paused: Some(paused), concurrency: Some(limit), ..Default::default() };
+            store.configure(&name, patch).await.expect("configure");
+            queues.push(Generated { name, paused, concurrency, in_flight: 0, pending });
+        }
+        for _ in 0..4 {
+            // A queue may have several windows.
+            let windows: Vec<(usize, usize)> =
+                (0..=dice.roll(4)).map(|_| (dice.roll(queues.len() as u64) as usize, dice.roll(15) as usize)).collect();
+            let total: usize = windows.iter().map(|(_, limit)| limit).sum();
+            // With too few executions no bytes are used up: a store need not find out what was left for which reason.
+            let executions = if is_large { total } else { total - dice.roll(total as u64 / 2 + 1) as usize };
+            let mut choice = Choice::new(executions);
+            let (mut expected_runs, mut expected_queues) = (Vec::new(), Vec::new());
+            for (place, limit) in &windows {
+                let queue = &mut queues[*place];
+                let Generated { paused, concurrency, in_flight, .. } = *queue;
+                let mut window = choice.window(Room { paused, concurrency, in_flight }, *limit);
+                let heads: Vec<Head> = queue.pending.iter().map(|(head, _)| *head).collect();
+                let taken = window.count(&heads);
+                expected_runs.extend(queue.pending.drain(..taken).map(|(_, id)| id));
+                queue.in_flight += taken as u64;
+                let (pending, is_cut) = (queue.pending.len() as u64, window.is_cut());
+                expected_queues.push(QueueDispatch { queue: queue.name.clone(), taken, pending, is_cut });
+            }
+            let ordered =
+                windows.iter().map(|(place, limit)| Window::new(queues[*place].name.clone(), *limit)).collect();
+            let order = DispatchOrder { now: at(300), windows: ordered, executions: stage.executions(executions) };
+            let result = store.dispatch(stage.fence, order).await.expect("dispatch");
+            let runs: Vec<JobId> = result.runs.iter().map(|run| run.job_id).collect();
+            assert_eq!(runs, expected_runs, "round {round}: {windows:?}");
+            assert_eq!(result.queues, expected_queues, "round {round}: {windows:?}");
+            assert!(result.unreadable.is_empty());
+        }
+    }
+    stage.assert_counters().await;
 }
 
 pub async fn concurrency_bounds_what_is_in_flight(store: &dyn Store) {

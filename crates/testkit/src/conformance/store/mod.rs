@@ -20,6 +20,7 @@ pub mod retry;
 pub mod schedules;
 pub mod stage;
 pub mod unique;
+pub mod unreadable;
 
 /// Tests of a store. `$make` is an async function without arguments that gives a
 /// [`Subject<dyn Store>`](crate::conformance::Subject) over an empty store.
@@ -114,6 +115,7 @@ macro_rules! store_conformance {
                 a_retry_is_ranked_by_when_it_is_due,
                 a_paused_queue_is_skipped_and_hinders_no_other,
                 a_dispatch_takes_what_the_rule_of_room_says,
+                a_dispatch_takes_the_heads_that_the_rule_of_choice_says,
                 concurrency_bounds_what_is_in_flight,
                 metered_windows_leave_a_record_of_what_was_granted,
                 grants_of_all_queues_are_read_together_for_as_long_as_they_are_to_be_kept,

@@ -16,6 +16,18 @@ use convoke_core::{Epoch, Error, ExecutionId, JobId, JobType, Json, NodeId, Queu
 use jiff::Timestamp;
 use uuid::Uuid;
 
+/// A small generator with a fixed seed, not 0: the same workload for every adapter, every time.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
 /// The statuses of dead letters.
 pub const DEAD: [Status; 2] = [Status::Failed, Status::TimedOut];
 

@@ -91,7 +91,7 @@ class Rules:
         #: Messages to send, in order.
         self.outgoing = list[Message]()
 
-# State
+    # State
 
     def shards(self, now_s: float) -> frozenset[int]:
         """Returns the shards that it may work on: none without certainty."""
@@ -117,7 +117,7 @@ class Rules:
         until_s = self._certain_until_s
         return min(until_s, next_s) if until_s is not None and until_s > now_s else next_s
 
-# Events
+    # Events
 
     def reconnected(self, now_s: float) -> None:
         """Handles a new connection: the last messages on the old one may be lost."""
@@ -227,7 +227,7 @@ class Rules:
         # A tenth is left for clock drift, and for the application to stop.
         self._certain_until_s = max(self._certain_until_s or 0.0, sent_s + self._timeout_s * 0.9)
 
-# Calls of the application
+    # Calls of the application
 
     def change(self, now_s: float) -> ShardChange | None:
         """Returns the next change; ``None`` if there is none, or the last one is not acknowledged."""

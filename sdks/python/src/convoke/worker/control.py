@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import threading
 import time
@@ -16,17 +15,18 @@ from ..jobs import Job
 from ..servers import Backoff
 from .fetcher import Fetcher
 from .heartbeat import Heartbeat
+from .log import logger
 from .loop_watch import LoopWatch
 from .reporter import Reporter
 from .run_table import RunTable
 from .session import Session
 from .slots import Slots
 
-logger = logging.getLogger("convoke.worker")
-
 #: How long a server that is away may delay the end of the worker.
 _FLUSH_LIMIT_S = 5.0
 _FLUSH_LIMIT_HURRY_S = 1.0
+#: How long a handler of ``logging`` that blocks may delay the end of the worker.
+_LOG_LIMIT_S = 0.2
 #: How often a second order to stop is looked for while runs finish.
 _ORDER_INTERVAL_S = 0.05
 
@@ -48,6 +48,7 @@ class Control(threading.Thread):
         # Orders to stop. A simple queue, because a signal handler puts them.
         self._orders = queue.SimpleQueue[None]()
         self._failure: BaseException | None = None
+        self._registration: Connection | None = None
         watch = LoopWatch(loop, threading.get_ident())
         self._table = RunTable(concurrency)
         self.slots = Slots(jobs, self._table, loop, watch)
@@ -58,6 +59,9 @@ class Control(threading.Thread):
     def stop(self) -> None:
         """Begins to drain; called again, releases what still runs at once. Safe in a signal handler."""
         self._orders.put(None)
+        registration = self._registration
+        if registration is not None:
+            registration.interrupt()
 
     def run(self) -> None:
         error: BaseException | None = None
@@ -66,20 +70,24 @@ class Control(threading.Thread):
                 self._work()
         except BaseException as caught:
             error = caught
+        logger.flush(_LOG_LIMIT_S)
         self._on_end(error)
 
     def _register(self) -> bool:
         """Registers, for as long as that takes. Returns false if the worker was stopped before."""
         connection, backoff = Connection(self._session.servers), Backoff(self._session.servers)
+        self._registration = connection
         try:
-            while True:
+            while not self._is_ordered(0):
                 try:
                     self._session.register(connection)
                     return True
                 except Unavailable:
                     if self._is_ordered(backoff.next_delay()):
                         return False
+            return False
         finally:
+            self._registration = None
             connection.close()
 
     def _work(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,11 +11,10 @@ from typing import Any
 from ..connection import Connection, Interrupted
 from ..errors import Rejected, Unavailable
 from ..servers import Backoff
+from .log import logger
 from .run_table import RunTable
 from .session import Session
 from .slots import Slots
-
-logger = logging.getLogger("convoke.worker")
 
 _POLL_WAIT_S = 20
 #: A worker of short jobs is full all the time, and never for long.

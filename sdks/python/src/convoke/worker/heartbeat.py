@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable
 
 from ..connection import Connection
 from ..errors import Rejected, Unavailable
 from ..servers import Backoff
+from .log import logger
 from .loop_watch import LoopWatch
 from .run_table import RunTable
 from .session import Session
-
-logger = logging.getLogger("convoke.worker")
 
 #: How often the event loop is checked.
 _WATCH_INTERVAL_S = 1.0

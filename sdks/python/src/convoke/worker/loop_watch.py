@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import time
 from typing import Any
 
+from .log import logger
 from .run import Run
-
-logger = logging.getLogger("convoke.worker")
 
 _BLOCKED_AFTER_S = 1.0
 

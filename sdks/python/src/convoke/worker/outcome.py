@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from typing import Any
 
 from .. import limits, wire
 from ..context import Context
 from ..errors import InvalidArguments, Permanent, Retry
+from .log import logger
 from .run import Run
-
-logger = logging.getLogger("convoke.worker")
 
 
 def completed(run: Run, result: Any) -> str:

@@ -7,18 +7,16 @@ arrived. A batch that the server rejects is halved until the invalid event is al
 from __future__ import annotations
 
 import json
-import logging
 import threading
 
 from .. import limits
 from ..connection import Connection
 from ..errors import Rejected, Unavailable
 from ..servers import Backoff
+from .log import logger
 from .outbox import Event, Kind
 from .run_table import RunTable
 from .session import Session
-
-logger = logging.getLogger("convoke.worker")
 
 _MANY = 10
 _LINGER_S = 0.002

@@ -8,7 +8,6 @@ rejected, and heartbeats list these: a run that is missing there is given to ano
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections import deque
@@ -16,12 +15,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import limits
+from .log import logger
 from .outbox import Event, Kind, Outbox
 from .pace import Pace
 from .run import Run
 from .timers import Timers
-
-logger = logging.getLogger("convoke.worker")
 
 #: The start of a run is reported this late, so that a fast run sends all its events in one request.
 _START_HELD_S = 0.1

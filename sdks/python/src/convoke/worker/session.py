@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +11,7 @@ from .. import durations, wire
 from ..connection import Call, Connection, Interrupted
 from ..errors import Rejected, Unavailable
 from ..servers import Servers
-
-logger = logging.getLogger("convoke.worker")
+from .log import logger
 
 
 class Session:

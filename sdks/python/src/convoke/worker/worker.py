@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import signal
 import socket
 import threading
@@ -21,6 +22,8 @@ from .session import Session
 
 #: How long coroutines that were interrupted may clean up.
 _CLEAN_UP_S = 1.0
+#: How long the worker may take after a second signal to release its runs, before the process ends anyway.
+_AT_ONCE_S = 1.0
 
 
 class Worker:
@@ -112,11 +115,14 @@ class Worker:
     def run(self) -> None:
         """Works until SIGTERM or SIGINT, then drains; a second signal ends it at once.
 
-        Uses an event loop of its own, which is not set as the loop of the thread. Signals are handled only if this is
-        the main thread.
+        After a second signal runs are released, and the process ends within a second, whatever else is going on: the
+        server may be away, and handlers may block. Uses an event loop of its own, which is not set as the loop of the
+        thread. Signals are handled only if this is the main thread.
         """
         loop = asyncio.new_event_loop()
-        handlers = self._handle_signals() if threading.current_thread() is threading.main_thread() else {}
+        # A simple queue, because a signal handler puts into it.
+        second = queue.SimpleQueue[bool]()
+        handlers = self._handle_signals(second) if threading.current_thread() is threading.main_thread() else {}
         try:
             loop.run_until_complete(self.serve())
         finally:
@@ -124,12 +130,30 @@ class Worker:
                 signal.signal(number, handler)
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+            second.put(False)
 
-    def _handle_signals(self) -> dict[int, Any]:
+    def _handle_signals(self, second: queue.SimpleQueue[bool]) -> dict[int, Any]:
+        count = 0
+
         def handle(number: int, frame: FrameType | None) -> None:
+            nonlocal count
+            count += 1
+            if count == 2:
+                second.put(True)
             self.stop()
 
+        threading.Thread(target=_end_at_once, args=(second,), name="convoke-signals", daemon=True).start()
         return {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def _end_at_once(second: queue.SimpleQueue[bool]) -> None:
+    """Ends the process after a second signal, unless the worker ends first."""
+    if not second.get():
+        return
+    try:
+        second.get(timeout=_AT_ONCE_S)
+    except queue.Empty:
+        os._exit(1)
 
 
 def _settle(ended: asyncio.Future[None], error: BaseException | None) -> None:

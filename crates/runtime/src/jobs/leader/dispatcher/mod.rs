@@ -11,7 +11,7 @@
 mod open;
 mod sending;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::jobs::rate_limit::SlidingWindow;
 use convoke_core::jobs::window::{Place, Windows};
 use convoke_core::jobs::wire::{Dispatch, InboxReport, Ready, V1, WorkerHeartbeat};
-use convoke_core::jobs::{Queue, RateLimit, Status, Turns};
+use convoke_core::jobs::{Outcome, Queue, RateLimit, RunReport, Status, Turns};
 use convoke_core::ports::Message;
-use convoke_core::ports::store::{DispatchOrder, WorkerRecord};
-use convoke_core::{QueueName, Result};
+use convoke_core::ports::store::{DispatchOrder, UnreadableRun, WorkerRecord};
+use convoke_core::{ExecutionId, QueueName, Result};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 
@@ -33,7 +33,7 @@ use crate::jobs::duty::{DutyRun, SubscribedTo};
 use crate::jobs::feed::{Feed, Received};
 use crate::jobs::hints::{Leading, LocalHints};
 use crate::jobs::node::Node;
-use crate::jobs::{history, telemetry};
+use crate::jobs::{history, recorder, telemetry};
 
 /// Upper bound of the jobs of one write: more would delay enqueues until the commit.
 const BATCH_MAX: usize = 2_000;
@@ -374,13 +374,22 @@ impl Dispatcher {
             telemetry::dispatched(done.runs.len());
             self.publish_events(&done.runs);
             let taken: Vec<usize> = done.queues.iter().map(|queue| queue.taken).collect();
-            self.send(windows, &taken, done.runs, now).await;
+            let unreadable = done.unreadable.iter().map(|run| run.execution).collect();
+            self.send(windows, &taken, done.runs, &unreadable, now).await;
+            self.end_unreadable(done.unreadable, now).await?;
         }
         Ok(!self.touched.is_empty())
     }
 
     /// Sends each new run to the place that its window names for it.
-    async fn send(&mut self, windows: Vec<OpenWindow>, taken: &[usize], runs: Vec<Dispatch>, now: Timestamp) {
+    async fn send(
+        &mut self,
+        windows: Vec<OpenWindow>,
+        taken: &[usize],
+        runs: Vec<Dispatch>,
+        unreadable: &HashSet<ExecutionId>,
+        now: Timestamp,
+    ) {
         let mut runs = runs.into_iter();
         let mut batch = self.sender.batch();
         for (window, mut left) in windows.into_iter().zip(taken.iter().copied()) {
@@ -394,7 +403,7 @@ impl Dispatcher {
                 {
                     *waiting += count as u64;
                 }
-                for mut run in runs.by_ref().take(count) {
+                for mut run in runs.by_ref().take(count).filter(|run| !unreadable.contains(&run.execution_id)) {
                     run.rate_limit = rate_limit;
                     self.windows.untaken().sent(&run.input.queue, &place, run.input.args.as_str().len());
                     batch.add(&place, run);
@@ -402,6 +411,16 @@ impl Dispatcher {
             }
         }
         self.sender.send(batch, now).await;
+    }
+
+    /// Ends the runs of jobs that the store cannot read: no worker can run them, and another attempt would be the same.
+    async fn end_unreadable(&self, runs: Vec<UnreadableRun>, now: Timestamp) -> Result<()> {
+        let reports = runs.into_iter().map(|run| {
+            let outcome = Outcome::Failed { error: run.error, retry: false };
+            RunReport::of(run.job, run.execution).ended(now, outcome, self.node.fraction())
+        });
+        recorder::end_as_leader(&self.node, self.leader.term.fence(), reports.collect()).await?;
+        Ok(())
     }
 
     fn publish_events(&self, runs: &[Dispatch]) {

@@ -163,11 +163,11 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Strict<A> {
 
 #[cfg(test)]
 mod tests {
-    use convoke_core::jobs::link::Report;
-    use convoke_core::jobs::{JobSpec, Priority};
     use serde::de::DeserializeOwned;
 
     use super::*;
+    use crate::jobs::link::Report;
+    use crate::jobs::{JobSpec, Priority};
 
     fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
         let mut parser = serde_json::Deserializer::from_str(text);

@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 
 use convoke_core::jobs::Status;
-use convoke_core::jobs::listing::{Condition, Cursor, PREFIX_TYPES_MAX, Path, RANGES_MAX, ROWS_READ_MAX, paths};
+use convoke_core::jobs::listing::{
+    Condition, Cursor, ENTRIES_READ_MAX, PREFIX_TYPES_MAX, Path, RANGES_MAX, ROWS_READ_MAX, paths,
+};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
 use convoke_core::ports::store::{JobCount, JobPage, JobQuery};
 use deadpool_postgres::{Client, Transaction};
@@ -250,14 +252,14 @@ async fn is_rare_type(db: &Transaction<'_>, job_type: Option<i32>) -> Result<boo
     Ok(db.query_opt(&statement, &[&job_type, &wide(ROWS_READ_MAX)]).await?.is_none())
 }
 
-/// Returns whether [`gather`] would read at most [`ROWS_READ_MAX`] rows.
+/// Returns whether [`gather`] would read at most [`ENTRIES_READ_MAX`] entries.
 async fn are_few(db: &Transaction<'_>, wanted: &Wanted<'_>) -> Result<bool> {
     let statement = db.prepare_cached(&of_waiting(include_str!("sql/list_by_status_has_many.sql"), wanted)).await?;
     let in_flight = wanted.statuses.iter().any(|status| status.is_in_flight());
     let (pending, scheduled) = (wanted.wants(Status::Pending), wanted.wants(Status::Scheduled));
     let ended = wanted.ended_codes();
     let params: [&(dyn ToSql + Sync); 6] =
-        [&wanted.queue, &pending, &scheduled, &in_flight, &ended, &wide(ROWS_READ_MAX)];
+        [&wanted.queue, &pending, &scheduled, &in_flight, &ended, &wide(ENTRIES_READ_MAX)];
     Ok(db.query_opt(&statement, &params).await?.is_none())
 }
 

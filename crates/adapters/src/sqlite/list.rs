@@ -4,7 +4,8 @@
 
 use convoke_core::ByteBudget;
 use convoke_core::jobs::listing::{
-    Condition, Cursor, PREFIX_TYPES_MAX, Path, RANGES_MAX, ROWS_READ_MAX, first_created, has_keys, paths,
+    Condition, Cursor, ENTRIES_READ_MAX, PREFIX_TYPES_MAX, Path, RANGES_MAX, ROWS_READ_MAX, first_created, has_keys,
+    paths,
 };
 use convoke_core::jobs::{QueueCounts, Status};
 use convoke_core::limits::{PAGE_BYTES_MAX, PAGE_MAX};
@@ -189,7 +190,7 @@ fn choose(db: &Connection, query: &JobQuery, wanted: &Wanted<'_>) -> Result<Opti
             }
             Path::Statuses if wanted.statuses.iter().all(|status| status.is_live()) => {
                 let (parts, entries) = live(db, wanted)?;
-                if entries <= ROWS_READ_MAX as u64 {
+                if entries <= ENTRIES_READ_MAX as u64 {
                     return Ok(Walk::merged(&parts, Some(wanted.queue.map_or(Value::Null, Value::Integer))));
                 }
             }

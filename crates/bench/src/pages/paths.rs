@@ -126,7 +126,7 @@ async fn times(target: &Target, connection: &mut Connection) -> Result<(Timestam
         if older["jobs"].as_array().is_none_or(Vec::is_empty) || span > SignedDuration::from_hours(24 * 365) {
             return Ok((from, newest));
         }
-        span = span * 2;
+        span *= 2;
     }
 }
 

@@ -11,7 +11,7 @@ use convoke_http::{
 };
 use convoke_runtime::decisions::Recorder;
 use convoke_runtime::jobs::{self, Ports, Settings};
-use convoke_runtime::mesh::Meshes;
+use convoke_runtime::mesh::{Meshes, OpeningMesh};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -264,7 +264,7 @@ impl CoordinatorBuilder {
         let bus = Some(self.addresses().bus).filter(|bus| connect::is_bus(bus));
         let url = self.site.dashboard.mesh.as_deref().or(bus)?;
         let address = MeshAddress::with_env(url);
-        let open = move |mesh: String| -> std::pin::Pin<Box<dyn Future<Output = convoke_core::Result<_>> + Send>> {
+        let open = move |mesh: String| -> OpeningMesh {
             let address = address.clone();
             Box::pin(async move { connect::mesh_link(&address, &mesh).await })
         };

@@ -97,6 +97,9 @@ pub fn first_created<E>(
 /// Upper bound of the rows that a page or a count reads: some milliseconds, on every engine.
 pub const ROWS_READ_MAX: usize = 4_000;
 
+/// Upper bound of the index entries that are sorted for a page. No job is read for an entry that is not on the page.
+pub const ENTRIES_READ_MAX: usize = 10_000;
+
 /// Upper bound of the ranges of ended jobs that are read side by side.
 pub const RANGES_MAX: usize = 64;
 
@@ -128,7 +131,7 @@ pub enum Condition {
     RareType,
     /// The store has ranges for these statuses or types, and at most [`RANGES_MAX`] of them hold jobs of the query.
     FewRanges,
-    /// The store finds jobs by these statuses, and reads at most [`ROWS_READ_MAX`] index entries for it.
+    /// The store finds jobs by these statuses, and reads at most [`ENTRIES_READ_MAX`] index entries for it.
     FewJobs,
 }
 

@@ -18,7 +18,6 @@ mod serving;
 mod sessions;
 mod streams;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use convoke_adapters::memory::{MemoryBus, MemoryLeases, MemoryMesh, MemoryStore,
 use convoke_core::NodeId;
 use convoke_core::ports::MeshLink;
 use convoke_runtime::jobs::{Coordinator, Ports, Settings};
-use convoke_runtime::mesh::{Meshes, Settings as MeshSettings};
+use convoke_runtime::mesh::{Meshes, OpeningMesh, Settings as MeshSettings};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -80,7 +79,7 @@ pub fn ports() -> Ports {
 
 /// Returns the meshes of this process.
 fn meshes() -> Meshes {
-    let open = |mesh: String| -> Pin<Box<dyn Future<Output = convoke_core::Result<Arc<dyn MeshLink>>> + Send>> {
+    let open = |mesh: String| -> OpeningMesh {
         Box::pin(async move { Ok(Arc::new(MemoryMesh::shared(&mesh)) as Arc<dyn MeshLink>) })
     };
     Meshes::new("memory:".into(), vec!["m".into()], "host".into(), MeshSettings::default(), Box::new(open))

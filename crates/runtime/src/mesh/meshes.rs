@@ -23,8 +23,10 @@ const LINKS_MAX: usize = 8;
 /// Calls at once. Further ones are rejected.
 const CALLS_MAX: usize = 16;
 
+/// The connection to a mesh that is being opened.
+pub type OpeningMesh = Pin<Box<dyn Future<Output = Result<Arc<dyn MeshLink>>> + Send>>;
 /// Connects to the mesh of a name.
-pub type OpenMesh = dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Arc<dyn MeshLink>>> + Send>> + Send + Sync;
+pub type OpenMesh = dyn Fn(String) -> OpeningMesh + Send + Sync;
 
 /// The meshes at one address. Clones share their connections.
 #[derive(Clone)]

@@ -30,6 +30,6 @@ pub use calling::{CallOptions, check_type};
 pub use context::Context;
 pub use handlers::{BroadcastFuture, Demand, HandlerFuture, Handlers};
 pub use instance::Instance;
-pub use meshes::{Meshes, OpenMesh};
+pub use meshes::{Meshes, OpenMesh, OpeningMesh};
 pub use settings::Settings;
 pub use tracing_scope::{current_trace, in_trace};

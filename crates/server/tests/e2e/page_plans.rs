@@ -7,15 +7,15 @@
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
-use convoke_core::jobs::listing::ROWS_READ_MAX;
+use convoke_core::jobs::listing::ENTRIES_READ_MAX;
 use convoke_testkit::process::{Durability, Explained, Postgres, eventually};
 use convoke_testkit::scale::Scaled;
 use tokio::process::Command;
 
 /// More than [`READ_MAX`]: a page that read all jobs would be noticed.
 const JOBS: Scaled<u64> = Scaled { quick: 20_000, full: 300_000 };
-/// What one statement may read of one table: a page, and as many entries to choose its path.
-const READ_MAX: u64 = 2 * ROWS_READ_MAX as u64 + 1_000;
+/// What one statement may read of one table.
+const READ_MAX: u64 = ENTRIES_READ_MAX as u64 + 1_000;
 /// Tables that grow with the number of jobs, or of acts: they are never read without an index.
 const INDEXED: [&str; 6] =
     ["convoke_jobs", "convoke_job_keys", "convoke_ended", "convoke_executions", "convoke_logs", "convoke_audit"];

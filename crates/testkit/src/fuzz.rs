@@ -72,7 +72,6 @@ pub fn bus(input: &[u8]) {
     again::<wire::Ended>(input);
     again::<wire::Events>(input);
     again::<wire::Bell>(input);
-    again::<wire::WorkerHeartbeat>(input);
     again::<wire::Assigned>(input);
     again::<wire::Handoff>(input);
     again::<wire::HandoffAck>(input);
@@ -86,6 +85,8 @@ pub fn bus(input: &[u8]) {
         drop(message.into_event().check());
     }
     if let Ok(heartbeat) = serde_json::from_slice::<wire::WorkerHeartbeat>(input) {
+        // One without a number of runs does not list them. Written, it has the number 0, which means that it lists none.
+        again::<wire::WorkerHeartbeat>(&wire::encode(&heartbeat));
         heartbeat.slots();
         drop(heartbeat.check());
     }

@@ -24,7 +24,8 @@ pub async fn a_job_that_cannot_be_read_fails_alone(
     write(job_id(2), Column::Document, r#"{"v":1,"type":"t","queue":"q","priority":"urgent","maxRetries":7}"#).await;
     write(job_id(3), Column::Args, "{").await;
     write(job_id(4), Column::Document, "nothing").await;
-    assert_eq!(stage.all().await.len(), 5, "all are listed");
+    let listed = stage.all().await.into_iter().filter(|job| job.status == Status::Pending);
+    assert_eq!(listed.count(), 5, "all are listed");
     let shown = stage.job(job_id(2)).await.definition;
     assert_eq!((shown.job_type.as_str(), shown.queue, shown.max_retries), ("t", queue("q"), 7), "what can be read");
     assert!(stage.job(job_id(3)).await.definition.args.is_null());

@@ -23,8 +23,6 @@ pub mod jobs;
 pub mod json;
 pub mod limits;
 pub mod mesh;
-#[cfg(test)]
-mod model;
 pub mod ports;
 mod sections;
 pub mod shards;
@@ -32,6 +30,11 @@ pub mod strict;
 #[cfg(feature = "node")]
 pub mod verify;
 mod whole;
+
+#[cfg(test)]
+mod tests {
+    pub mod model;
+}
 
 pub use byte_budget::ByteBudget;
 pub use error::{Error, Invalid, Result};

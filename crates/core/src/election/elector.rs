@@ -36,8 +36,6 @@ mod timing;
 mod usurper;
 
 #[cfg(test)]
-mod model;
-#[cfg(test)]
 mod tests;
 
 /// A term that this member holds.

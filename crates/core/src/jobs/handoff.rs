@@ -306,6 +306,4 @@ impl Open {
 }
 
 #[cfg(test)]
-mod model;
-#[cfg(test)]
 mod tests;

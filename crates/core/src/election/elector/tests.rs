@@ -10,6 +10,7 @@ use crate::election::{BreakerState, Policy};
 mod conduct;
 mod foreign;
 mod heartbeats;
+mod model;
 mod world;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -4,6 +4,8 @@ use uuid::Uuid;
 use super::*;
 use crate::ids::ExecutionId;
 
+mod model;
+
 fn run(n: u128) -> RunRef {
     RunRef { job_id: JobId(Uuid::from_u128(n)), execution_id: ExecutionId(Uuid::from_u128(1_000 + n)) }
 }

@@ -11,9 +11,9 @@ use stateright::{Model, Property};
 
 use super::super::*;
 use crate::ids::Epoch;
-use crate::model;
 use crate::shards::worker::{Profile, Worker};
 use crate::shards::{Shard, wire};
+use crate::tests::model;
 
 type Place = usize;
 

@@ -12,8 +12,15 @@ use std::hash::{Hash, Hasher};
 use jiff::Timestamp;
 use stateright::{Model, Property};
 
-use super::*;
-use crate::model;
+use super::super::*;
+use crate::tests::model;
+
+mod checks;
+
+const ONE_HOLDER: &str = "an epoch is acted on by one process";
+const FENCED: &str = "a write below the sealed epoch is refused";
+const SEALED: &str = "a term is sealed before it is acted on";
+const ONE_LEADER: &str = "one node believes that it leads";
 
 type Node = usize;
 
@@ -465,40 +472,5 @@ impl Model for Election {
             }));
         }
         properties
-    }
-}
-
-const ONE_HOLDER: &str = "an epoch is acted on by one process";
-const FENCED: &str = "a write below the sealed epoch is refused";
-const SEALED: &str = "a term is sealed before it is acted on";
-const ONE_LEADER: &str = "one node believes that it leads";
-
-fn small(without: Without) -> Election {
-    Election { nodes: 2, until: 3, losses: 0, crashes: 0, resignations: 0, forgets: 0, without }
-}
-
-#[test]
-fn model_of_the_election_one_leads_and_writes_in_every_order_of_events() {
-    let small = small(Without::Nothing);
-    model::holds("election", "2 nodes, 3 s", small);
-    let short = Election { until: 2, ..small };
-    model::holds("election", "2 nodes, 2 s, 1 loss", Election { losses: 1, ..short });
-    model::holds("election", "2 nodes, 2 s, 1 loss of all data", Election { forgets: 1, ..short });
-    if model::scaled(false, true) {
-        let restarted = Election { crashes: 1, resignations: 1, ..short };
-        model::holds("election", "2 nodes, 2 s, 1 crash, 1 resignation", restarted);
-        model::holds("election", "2 nodes, 3 s, 1 loss of all data", Election { forgets: 1, ..small });
-    }
-}
-
-#[test]
-fn model_of_the_election_needs_each_of_its_rules() {
-    for (lacks, without, forgets, property) in [
-        ("the epoch in writes", Without::TheFence, 1, FENCED),
-        ("a seal before the first write", Without::TheSeal, 0, SEALED),
-        ("seals that only rise", Without::RisingSeals, 1, ONE_HOLDER),
-        ("an anchor before the request", Without::TheAnchor, 0, ONE_LEADER),
-    ] {
-        model::fails("election", lacks, Election { forgets, ..small(without) }, property);
     }
 }

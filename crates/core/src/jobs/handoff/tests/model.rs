@@ -6,8 +6,8 @@
 
 use stateright::{Model, Property};
 
-use super::*;
-use crate::model;
+use super::super::*;
+use crate::tests::model;
 use world::{DRAINING, State, name, row, run_ref, shown};
 
 mod world;

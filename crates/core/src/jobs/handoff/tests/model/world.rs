@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::super::*;
+use super::super::super::*;
 use super::{Node, Run, Without};
 use crate::ids::{ExecutionId, JobType, QueueName};
 use crate::jobs::lifecycle::Status;
@@ -13,8 +13,8 @@ use crate::jobs::retry::RetryPolicy;
 use crate::jobs::run::{Claim, Outcome as RunOutcome, RunReport};
 use crate::jobs::run_log::RunLog;
 use crate::jobs::run_state::{Effect, RunState, Source};
-use crate::model;
 use crate::ports::store::{Handover, Reassigned};
+use crate::tests::model;
 
 /// The node that drains.
 pub const DRAINING: Node = 0;

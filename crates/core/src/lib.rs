@@ -23,6 +23,7 @@ pub mod jobs;
 pub mod json;
 pub mod limits;
 pub mod mesh;
+pub mod mutant;
 pub mod ports;
 mod sections;
 pub mod shards;

@@ -8,6 +8,7 @@ pub mod decisions;
 pub mod election;
 pub mod jobs;
 mod line_rate;
+pub mod machine;
 pub mod mesh;
 pub mod outage;
 pub mod shards;

@@ -8,7 +8,7 @@
 //! A backend counts as available again when a call to it succeeded and none has failed for `QUIET`: while it recovers,
 //! some calls succeed and others fail.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct Outages {
     backends: Vec<Backend>,
     /// Length of `current`, so that a success need not take the lock.
     count: AtomicUsize,
-    current: Mutex<HashMap<&'static str, Outage>>,
+    current: Mutex<BTreeMap<&'static str, Outage>>,
 }
 
 struct Backend {

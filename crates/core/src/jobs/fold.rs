@@ -3,7 +3,7 @@
 //! Events of HTTP workers and those of workers on the bus are folded by the same rules, as if they came one by one: the
 //! first end of a run counts, and nothing of the run counts after it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
@@ -17,7 +17,7 @@ use crate::ids::{ExecutionId, WorkerId};
 #[derive(Debug, Default)]
 pub struct EventFold {
     reports: Vec<RunReport>,
-    by_run: HashMap<ExecutionId, usize>,
+    by_run: BTreeMap<ExecutionId, usize>,
 }
 
 /// The place of an event among the reports.
@@ -32,7 +32,7 @@ pub struct Folded {
 impl EventFold {
     /// Returns an empty fold for about this many runs.
     pub fn with_capacity(runs: usize) -> Self {
-        EventFold { reports: Vec::with_capacity(runs), by_run: HashMap::with_capacity(runs) }
+        EventFold { reports: Vec::with_capacity(runs), by_run: BTreeMap::new() }
     }
 
     /// Adds an event of `worker`, if that is known. A worker's clock may be minutes off: the event happened neither

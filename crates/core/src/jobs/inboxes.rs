@@ -8,7 +8,7 @@
 //! Reports are hints, like all heartbeats. The store decides which run is present, and the reconciler finds runs that
 //! no node has.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ use crate::ids::{Epoch, NodeId, QueueName};
 #[derive(Debug)]
 pub struct Inboxes {
     epoch: Epoch,
-    nodes: HashMap<NodeId, InboxView>,
+    nodes: BTreeMap<NodeId, InboxView>,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ struct Message {
 impl Inboxes {
     /// Returns the inboxes at the begin of a term, to which nothing was sent in it.
     pub fn new(epoch: Epoch) -> Self {
-        Inboxes { epoch, nodes: HashMap::new() }
+        Inboxes { epoch, nodes: BTreeMap::new() }
     }
 
     /// Returns the number of the next message to the node, which carries these runs of each queue.

@@ -5,7 +5,7 @@
 //! nothing. Silence counts only while the observer reads. After a gap between two reads (the process was paused, or the
 //! store was unreachable) every node has the whole timeout again to show that it is alive.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -36,7 +36,7 @@ pub fn forgettable(registry: &[NodeRecord], now: Timestamp) -> Vec<NodeId> {
 /// The observations of one node.
 #[derive(Debug)]
 pub struct Liveness {
-    nodes: HashMap<NodeId, Sighting>,
+    nodes: BTreeMap<NodeId, Sighting>,
     last_read: Option<Moment>,
     /// A longer time between two reads is a gap.
     gap: Duration,
@@ -53,7 +53,7 @@ impl Liveness {
     /// Returns the observations of a node that reads the registry at least once in `heartbeat_interval`.
     pub fn new(heartbeat_interval: Duration, dead_node_timeout: Duration) -> Self {
         let gap = (dead_node_timeout / 2).max(heartbeat_interval.saturating_mul(2));
-        Liveness { nodes: HashMap::new(), last_read: None, gap }
+        Liveness { nodes: BTreeMap::new(), last_read: None, gap }
     }
 
     /// Records the registry as it was read at `now`. Nodes that are not in it are forgotten.

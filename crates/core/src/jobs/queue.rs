@@ -1,6 +1,6 @@
 //! A queue: its settings, its limits and the counts of its jobs.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub const UNUSED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// The queues that a leader observed as unused, and since when by its monotonic clock.
 #[derive(Debug, Default)]
 pub struct UnusedQueues {
-    since: HashMap<QueueName, Duration>,
+    since: BTreeMap<QueueName, Duration>,
 }
 
 impl UnusedQueues {
@@ -123,7 +123,7 @@ impl fmt::Display for RateLimit {
 /// How many jobs of a queue are in each state.
 // The store updates the counts with each change, so that reading them costs no scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = HashMap<Status, u64>))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = BTreeMap<Status, u64>))]
 pub struct QueueCounts([u64; Status::ALL.len()]);
 
 impl QueueCounts {

@@ -13,7 +13,7 @@
 //! probe is sent in that case as well. A probe that no reader takes is requeued like any run of a queue without
 //! workers, and the pause before the next probe doubles.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::wire::{V1, WorkerHeartbeat, WorkerState};
@@ -51,9 +51,9 @@ pub struct Readers {
     stale_after: Duration,
     queues: BTreeMap<QueueName, Watched>,
     /// Readers in the registry when the term began.
-    expected: HashSet<WorkerId>,
+    expected: BTreeSet<WorkerId>,
     /// Workers that left or died, and when: only a later read makes them active again.
-    left: HashMap<WorkerId, Moment>,
+    left: BTreeMap<WorkerId, Moment>,
 }
 
 #[derive(Debug)]
@@ -123,8 +123,8 @@ impl Reader {
 
 impl Readers {
     /// Returns the observations of a leader whose term begins. `expected` are the readers that the registry has.
-    pub fn new(stale_after: Duration, expected: HashSet<WorkerId>) -> Self {
-        Readers { stale_after, queues: BTreeMap::new(), expected, left: HashMap::new() }
+    pub fn new(stale_after: Duration, expected: BTreeSet<WorkerId>) -> Self {
+        Readers { stale_after, queues: BTreeMap::new(), expected, left: BTreeMap::new() }
     }
 
     /// Inspects a queue from now on, because it has jobs or may have readers. Returns whether it was not inspected
@@ -227,7 +227,7 @@ impl Readers {
 
     /// Returns the queues with a reader that has unacknowledged entries. It may have the runs that no worker reported
     /// as started.
-    pub fn queues_held(&self, now: Moment) -> HashSet<QueueName> {
+    pub fn queues_held(&self, now: Moment) -> BTreeSet<QueueName> {
         let patience = self.stale_after * BUSY_SILENCE;
         let is_held = |watched: &Watched| {
             watched.readers.values().any(|reading| reading.pending > 0 && now - reading.last < patience)

@@ -2,7 +2,7 @@
 //!
 //! A worker that leaves out a field does so in every message. One log line names the field; the metric counts the rest.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ const COMPLAINT_BYTES_MAX: usize = 128;
 /// The rejections that were logged.
 #[derive(Debug, Default)]
 pub struct Rejections {
-    known: HashSet<(String, String, String)>,
+    known: BTreeSet<(String, String, String)>,
     order: VecDeque<(String, String, String)>,
 }
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::job::{ExecutionStatus, LogLevel, Progress};
 use crate::ids::{ExecutionId, JobId, NodeId, WorkerId};
 use crate::json::Json;
+use crate::mutant::mutant;
 
 /// A merged report of one run. Its fence is `execution`: a store rejects it if the job has another present run.
 #[derive(Debug, Clone)]
@@ -55,7 +56,7 @@ impl Claim {
     pub fn yields_to(&self, owner: Option<&NodeId>) -> bool {
         match self {
             Claim::Take(_) => false,
-            Claim::IfFree(node) => owner.is_some_and(|owner| owner != node),
+            Claim::IfFree(node) => owner.is_some_and(|owner| owner != node) && !mutant("owner on channel events"),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! a worker on the bus, whose heartbeats the leader compares with the store. One missing list is not enough: the run
 //! may have been on its way to the worker, or its end on the way to the store.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ use crate::ids::{ExecutionId, WorkerId};
 
 /// The runs that a worker should have and that its last list did not name.
 #[derive(Debug, Default)]
-pub struct Unlisted(HashSet<ExecutionId>);
+pub struct Unlisted(BTreeSet<ExecutionId>);
 
 impl Unlisted {
     /// Compares a list of the worker with the runs that it should have by now. Returns those that were missing in the
@@ -63,7 +63,7 @@ mod tests {
     }
 
     fn lists(runs: &[u128]) -> impl Fn(&ExecutionId) -> bool {
-        let runs: HashSet<ExecutionId> = runs.iter().map(|n| run(*n).execution_id).collect();
+        let runs: BTreeSet<ExecutionId> = runs.iter().map(|n| run(*n).execution_id).collect();
         move |execution| runs.contains(execution)
     }
 

@@ -4,7 +4,7 @@
 //! the order of sending, so the untaken runs are the last ones. Runs that another leader sent are unknown here and count
 //! as zero bytes, so the bound is exceeded by at most the bytes that the other leader was allowed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::window::Place;
 use crate::ids::QueueName;
@@ -13,7 +13,7 @@ use crate::limits::{UNTAKEN_BYTES_MAX, UNTAKEN_QUEUE_BYTES_MAX};
 /// The sizes of the runs that this leader sent and that no worker has taken.
 #[derive(Debug, Default)]
 pub struct UntakenBytes {
-    queues: HashMap<QueueName, HashMap<Place, Sizes>>,
+    queues: BTreeMap<QueueName, BTreeMap<Place, Sizes>>,
     total: u64,
 }
 
@@ -29,7 +29,7 @@ impl UntakenBytes {
     pub fn sent(&mut self, queue: &QueueName, place: &Place, bytes: usize) {
         let bytes = bytes as u64;
         if !self.queues.contains_key(queue) {
-            self.queues.insert(queue.clone(), HashMap::new());
+            self.queues.insert(queue.clone(), BTreeMap::new());
         }
         let Some(places) = self.queues.get_mut(queue) else { return };
         if !places.contains_key(place) {

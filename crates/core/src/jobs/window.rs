@@ -20,7 +20,7 @@
 //! forgotten with its slots. A run that was dispatched by a wrong hint waits where it was sent to, and the leader
 //! releases it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -78,7 +78,7 @@ impl Place {
 /// The dispatch windows of all queues.
 #[derive(Debug, Default)]
 pub struct Windows {
-    workers: HashMap<WorkerId, Seen>,
+    workers: BTreeMap<WorkerId, Seen>,
     /// Queues with at least one live worker.
     queues: BTreeMap<QueueName, BTreeMap<Place, Totals>>,
     /// All workers of a place, each counted once.
@@ -173,7 +173,7 @@ impl Windows {
     pub fn forget_stale(&mut self, now: Timestamp, stale_after: Duration) {
         // A worker seen in the future: our clock went back. Its silence counts from now.
         self.workers.values_mut().for_each(|seen| seen.seen_at = seen.seen_at.min(now));
-        let stale = self.workers.extract_if(|_, seen| elapsed(seen.seen_at, now) >= stale_after);
+        let stale = self.workers.extract_if(.., |_, seen| elapsed(seen.seen_at, now) >= stale_after);
         let stale: Vec<Seen> = stale.map(|(_, seen)| seen).collect();
         for seen in stale {
             self.subtract(&seen);

@@ -6,7 +6,7 @@
 //!
 //! Time is the duration since a moment that the caller chose, on a monotonic clock.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl fmt::Display for RequestId {
 pub struct Calls<W> {
     salt: u64,
     last: u64,
-    open: HashMap<u64, Open<W>>,
+    open: BTreeMap<u64, Open<W>>,
     deadlines: BTreeSet<(Duration, u64)>,
 }
 
@@ -54,7 +54,7 @@ struct Open<W> {
 impl<W> Calls<W> {
     /// Returns an empty table. `salt` is random.
     pub fn new(salt: u64) -> Self {
-        Calls { salt, last: 0, open: HashMap::new(), deadlines: BTreeSet::new() }
+        Calls { salt, last: 0, open: BTreeMap::new(), deadlines: BTreeSet::new() }
     }
 
     /// Opens a call that expires after `timeout` without a heartbeat.

@@ -1,14 +1,14 @@
 //! The handlers by type.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// The handlers of requests or broadcasts, one per type. A later registration replaces an earlier one.
 #[derive(Debug)]
-pub struct Registry<H>(HashMap<Box<str>, H>);
+pub struct Registry<H>(BTreeMap<Box<str>, H>);
 
 impl<H> Default for Registry<H> {
     fn default() -> Self {
-        Registry(HashMap::new())
+        Registry(BTreeMap::new())
     }
 }
 

@@ -29,6 +29,7 @@ use crate::jobs::schedule::Schedule;
 use crate::jobs::wire::NodeState;
 use crate::jobs::{Execution, Job, LogLine, NewJob, Queue, QueuePatch, RunReport, Status};
 use crate::limits::PAGE_BYTES_MAX;
+use crate::mutant::mutant;
 use crate::shards::{RosterChange, ShardMember};
 
 pub use audit::{AuditStore, ValueStore};
@@ -76,7 +77,9 @@ pub trait EpochStore: Send + Sync {
     async fn raise_seal(&self, epoch: Epoch) -> Result<()>;
     /// Seals `epoch` and returns the fence for the writes of its leader. Nothing else makes a [`Fence`].
     async fn seal(&self, epoch: Epoch) -> Result<Fence> {
-        self.raise_seal(epoch).await?;
+        if !mutant("seal before the first write") {
+            self.raise_seal(epoch).await?;
+        }
         Ok(Fence::sealed(epoch))
     }
     /// Returns the highest sealed epoch.

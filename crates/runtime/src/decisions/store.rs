@@ -1,6 +1,6 @@
 //! A store that records its fenced operations. The methods about runs are in `store_runs`.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -253,7 +253,7 @@ impl ScheduleStore for RecordingStore {
         let result = self.inner.tick(fence, ticks).await;
         unfinished.finish(|decisions| match &result {
             Ok(ticked) => {
-                let made: HashSet<JobId> = ticked.iter().flat_map(|ticked| &ticked.made).copied().collect();
+                let made: BTreeSet<JobId> = ticked.iter().flat_map(|ticked| &ticked.made).copied().collect();
                 decisions.retain(|it| it.job.is_some_and(|job| made.contains(&job)));
             }
             Err(error) => decisions.iter_mut().for_each(|decision| decision.outcome = error.into()),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::election::{Ask, Reply, Report, Round};
+use convoke_core::mutant::mutant;
 use convoke_core::{Error, Result, duration};
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
@@ -21,6 +22,7 @@ use super::holder::Holder;
 use super::office::Office;
 use super::telemetry;
 use super::tenure::Tenure;
+use crate::machine;
 
 /// How long resigning and withdrawing may take, if the lease lasts longer.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
@@ -111,7 +113,7 @@ impl Driver<'_> {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         let spread = SPREAD_PER_MEMBER.saturating_mul(members).clamp(SPREAD_MIN, SPREAD_MAX);
         let soonest = noticed.map_or(Duration::ZERO, |last| NOTICE_INTERVAL_MIN.saturating_sub(last.elapsed()));
-        tokio::time::sleep(spread.mul_f64(rand::random()).max(soonest)).await;
+        tokio::time::sleep(spread.mul_f64(machine::fraction()).max(soonest)).await;
         *noticed = Some(Instant::now());
     }
 
@@ -129,6 +131,7 @@ impl Driver<'_> {
             let answer = self.put(&ask).await;
             let over = {
                 let mut rules = holder.rules.lock();
+                let asked = if mutant("renewal counted from before the request") { holder.moment() } else { asked };
                 next = rules.on_reply(answer, asked, holder.now());
                 if holder.stop.is_cancelled() {
                     next = next.filter(|next| is_owed(rules.me(), &ask, next));
@@ -140,7 +143,7 @@ impl Driver<'_> {
         {
             let mut rules = holder.rules.lock();
             if round == Round::Heartbeat {
-                rules.plan(started, holder.moment(), rand::random());
+                rules.plan(started, holder.moment(), machine::fraction());
             }
             telemetry::publish_gauges(&holder.namespace, &rules);
         }
@@ -189,6 +192,7 @@ impl Driver<'_> {
             }
         };
         tokio::select! {
+            biased;
             answer = self.answer(ask) => answer,
             () = leaving => Reply::Failed,
             () = tokio::time::sleep(patience) => {

@@ -108,7 +108,7 @@ impl Elector {
             settings,
             lease_check_interval: leases.lease_check_interval(),
             foreign: leases.foreign(),
-            delay: least + most.saturating_sub(least).mul_f64(rand::random()),
+            delay: least + most.saturating_sub(least).mul_f64(crate::machine::fraction()),
             outages: Arc::new(Outages::new([("leases", leases.address())])),
             leases,
             clock,

@@ -71,6 +71,7 @@ impl Tenure {
         while !self.is_over() {
             let until = self.certain_until();
             tokio::select! {
+                biased;
                 () = self.over.cancelled() => {}
                 // It may have been extended meanwhile.
                 () = tokio::time::sleep_until(until), if !overstays() => {}
@@ -91,6 +92,7 @@ impl Tenure {
     /// Sleeps. Returns false if the term ended first.
     pub async fn sleep(&self, duration: Duration) -> bool {
         tokio::select! {
+            biased;
             () = self.ended() => false,
             () = tokio::time::sleep(duration) => !self.is_over(),
         }

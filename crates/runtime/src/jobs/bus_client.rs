@@ -15,7 +15,8 @@ use convoke_core::jobs::wire::{self, Enqueue};
 use convoke_core::jobs::{Job, JobSpec, RetrySettings};
 use convoke_core::ports::{Bus, Clock};
 use convoke_core::{Error, Invalid, JobId, Json, Result};
-use uuid::Uuid;
+
+use crate::machine;
 
 /// A client that enqueues over the bus. It is a [`ClientLink`]; every other call is rejected.
 pub struct BusClient {
@@ -31,7 +32,7 @@ impl BusClient {
     }
 
     fn entry(&self, index: usize, spec: JobSpec) -> Result<(JobId, Bytes), Invalid> {
-        let id = spec.id.unwrap_or_else(|| JobId(Uuid::now_v7()));
+        let id = spec.id.unwrap_or_else(|| JobId(machine::id()));
         let spec = JobSpec { id: Some(id), ..spec };
         let checked = spec.clone().into_job(id, self.clock.now(), &RetrySettings::default());
         checked.map_err(|invalid| invalid.within(format_args!("jobs[{index}]")))?;

@@ -12,7 +12,8 @@ use convoke_core::jobs::{Job, JobSpec};
 use convoke_core::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX};
 use convoke_core::{JobId, Json, Result};
 use tokio::time::Instant;
-use uuid::Uuid;
+
+use crate::machine;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_DELAY: Duration = Duration::from_millis(50);
@@ -37,7 +38,7 @@ impl Client {
     /// Enqueues jobs: all or none of those that fit into one request. More are sent in several requests, in order.
     pub async fn enqueue(&self, mut jobs: Vec<JobSpec>) -> Result<Vec<Enqueued>> {
         for job in &mut jobs {
-            job.id.get_or_insert_with(|| JobId(Uuid::now_v7()));
+            job.id.get_or_insert_with(|| JobId(machine::id()));
         }
         let mut enqueued = Vec::with_capacity(jobs.len());
         let mut rest = jobs.as_slice();
@@ -106,7 +107,7 @@ async fn patiently<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F
         match call().await {
             Err(error) if error.is_transient() && since.elapsed() + delay < PATIENCE => {
                 tracing::debug!(%error, retry_in_ms = delay.as_millis() as u64, "call to the coordinator failed");
-                tokio::time::sleep(delay.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
+                tokio::time::sleep(delay.mul_f64(0.5 + machine::fraction() / 2.0)).await;
                 delay = (delay * 2).min(DELAY_MAX);
             }
             answered => return answered,
@@ -123,6 +124,8 @@ mod tests {
     use convoke_core::{Error, JobType};
     use jiff::Timestamp;
     use parking_lot::Mutex;
+
+    use uuid::Uuid;
 
     use super::*;
 

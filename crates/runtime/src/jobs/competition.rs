@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use convoke_core::Result;
+use convoke_core::mutant::mutant;
 use convoke_core::ports::{Consumer, Delivery};
 use tokio::sync::watch;
 use tracing::debug;
@@ -39,6 +40,7 @@ pub async fn compete<F: Future<Output = Result<()>>>(
             Ok(consumer) => {
                 let stop = run.stop();
                 let served = tokio::select! {
+                    biased;
                     () = stop.due() => Ok(()),
                     served = serve(&mut run, &*consumer, &mut intake, &work) => served,
                 };
@@ -72,6 +74,9 @@ async fn serve<F: Future<Output = Result<()>>>(
             continue;
         }
         let ids: Vec<String> = taken.iter().map(|delivery| delivery.id.clone()).collect();
+        if mutant("acknowledge after the commit") {
+            consumer.ack(&ids).await?;
+        }
         work(taken).await?;
         consumer.ack(&ids).await?;
     }
@@ -88,9 +93,11 @@ async fn take(
 ) -> Result<Vec<Delivery>> {
     turns(open, true).await;
     tokio::select! {
+        biased;
         () = turns(open, false) => Ok(Vec::new()),
-        taken = consumer.take(batch_max) => taken,
+        // Before the entries: those that come without end must not keep it from what dead nodes left.
         _ = look.tick() => consumer.take_over(idle, batch_max).await,
+        taken = consumer.take(batch_max) => taken,
     }
 }
 

@@ -218,6 +218,7 @@ impl Duty {
             let restart_in_ms = pause.as_millis() as u64;
             error!(task = self.name, error = failure, restart_in_ms, "task failed: it starts again");
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }
@@ -282,6 +283,7 @@ impl Stop {
         match self {
             Stop::Token(token) => token.cancelled().await,
             Stop::Either(one, other) => tokio::select! {
+                biased;
                 () = one.cancelled() => {}
                 () = other.cancelled() => {}
             },

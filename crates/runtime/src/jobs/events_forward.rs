@@ -10,7 +10,7 @@
 //!
 //! An event from another node is shown to the watchers of this one and not forwarded: there is no echo.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -96,7 +96,7 @@ pub struct Forwarding {
     started: Instant,
     is_wanted: AtomicBool,
     /// Nodes that have watchers, and when their interest expires unless it is repeated.
-    watchers: Mutex<HashMap<NodeId, Instant>>,
+    watchers: Mutex<BTreeMap<NodeId, Instant>>,
     queue: Mutex<Queue>,
     ring: Notify,
 }

@@ -28,6 +28,7 @@ pub async fn heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result<()
         let pause = if node.drain.begun.is_cancelled() { pause.min(DRAINING_INTERVAL) } else { pause };
         let woken = run.wait(async {
             tokio::select! {
+                biased;
                 () = node.drain.begun.cancelled(), if !node.drain.begun.is_cancelled() => {}
                 () = tokio::time::sleep(pause) => {}
             }

@@ -5,7 +5,7 @@
 //! subscribes asks for the records so far: each node sends its own, and the leader sends all that it knows. Records are
 //! for display: one that is lost is missing, and no decision depends on it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -197,8 +197,9 @@ pub async fn share_history(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result
         let until_next = Duration::try_from(next).unwrap_or(Duration::ZERO).min(STEP);
         let woken = run.wait(async {
             tokio::select! {
-                () = history.ring.notified() => {}
+                biased;
                 () = tokio::time::sleep(until_next) => {}
+                () = history.ring.notified() => {}
             }
         });
         if woken.await.is_none() {
@@ -296,7 +297,7 @@ async fn complete_refused(node: &Node) {
     jobs.dedup();
     jobs.truncate(JOBS_READ_MAX);
     let stored = if jobs.is_empty() { Ok(Vec::new()) } else { node.store().get(&jobs).await };
-    let stored: HashMap<JobId, _> = stored.into_iter().flatten().flatten().map(|job| (job.id, job)).collect();
+    let stored: BTreeMap<JobId, _> = stored.into_iter().flatten().flatten().map(|job| (job.id, job)).collect();
     for refused in &mut refused {
         let job = refused.job_id.and_then(|id| stored.get(&id));
         let present = match refused.fence {

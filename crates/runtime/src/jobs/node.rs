@@ -10,7 +10,7 @@
 //!
 //! The state that only a leader has is in [`LeaderState`](super::leader::LeaderState): it begins and ends with a term.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -164,7 +164,7 @@ impl NodeBase {
     /// Closes, of the channels that had these ends, those of `jobs`. The ends must have been read before the store
     /// returned whether the jobs have ended.
     pub async fn close_channels(&self, mut ends: Vec<QueueEnd>, jobs: &[JobId]) -> Result<()> {
-        let jobs: HashSet<&JobId> = jobs.iter().collect();
+        let jobs: BTreeSet<&JobId> = jobs.iter().collect();
         ends.retain(|end| self.channels.job_of(&end.queue).is_some_and(|(job, _)| jobs.contains(&job)));
         self.bus().close(&ends).await
     }

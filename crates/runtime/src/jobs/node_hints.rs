@@ -5,7 +5,7 @@
 //! them only while a client reads workers. Everything here is a hint. A node that subscribes, or may have missed a
 //! message, clears its cache, wakes its waiters to read the store, and asks the others for their interest.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,7 +40,7 @@ const ALWAYS_SUBSCRIBED: [Kind; 2] = [Kind::Job, Kind::Node];
 #[derive(Default)]
 pub struct NodeHints {
     /// Whom each node believes to lead, by its last heartbeat.
-    beliefs: Mutex<HashMap<NodeId, Belief>>,
+    beliefs: Mutex<BTreeMap<NodeId, Belief>>,
     /// Notified when another node asked for this node's interest, or its first watcher has come.
     must_announce_all: AtomicBool,
     /// Notified when the subscription starts: the others are to publish their interest.
@@ -96,10 +96,11 @@ pub async fn publish_hints(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> Result
         refresh = refresh.max(Instant::now());
         let woken = run.wait(async {
             tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(refresh) => true,
                 () = cache.ring.notified() => false,
                 () = waiters.ring.notified() => false,
                 () = node_hints.ring.notified() => false,
-                () = tokio::time::sleep_until(refresh) => true,
             }
         });
         let Some(is_due) = woken.await else { return Ok(()) };
@@ -272,6 +273,7 @@ pub async fn receive_worker_heartbeats(node: Arc<Node>, mut run: DutyRun<WokenBy
 async fn next_while_read(cache: &Cache, feed: &mut Feed, until: &mut Instant, patience: Duration) -> Option<Received> {
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep_until(*until) => return None,
             () = cache.workers_read.notified() => *until = Instant::now() + patience,
             received = feed.next() => return Some(received),

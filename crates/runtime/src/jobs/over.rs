@@ -1,6 +1,6 @@
 //! Runs that are known to have ended lately, in case their messages are still on their way.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use convoke_core::ExecutionId;
 
@@ -9,7 +9,7 @@ const KEPT_MAX: usize = 16_384;
 
 #[derive(Default)]
 pub struct Over {
-    known: HashSet<ExecutionId>,
+    known: BTreeSet<ExecutionId>,
     order: VecDeque<ExecutionId>,
 }
 

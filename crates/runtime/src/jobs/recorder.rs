@@ -9,8 +9,9 @@ use convoke_core::jobs::event::ClusterEvent;
 use convoke_core::jobs::wire::{self, Cancel, RunRef, V1};
 use convoke_core::jobs::{Outcome, RunReport, Status};
 use convoke_core::limits::CANCELLATIONS_KEPT;
+use convoke_core::mutant::mutant;
 use convoke_core::ports::store::{Change, Recorded};
-use convoke_core::{JobId, Result};
+use convoke_core::{JobId, JobType, QueueName, Result};
 use tracing::{debug, warn};
 
 use super::node::Node;
@@ -25,6 +26,9 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
         return Ok(Vec::new());
     }
     let summaries = reports.iter().map(ReportSummary::of).collect();
+    if mutant("commit before the publication") {
+        publish_uncommitted(node, &reports);
+    }
     let recorded = telemetry::timed("record", node.store().record(reports)).await;
     let recorded = node
         .reach
@@ -33,6 +37,18 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
         .inspect_err(|error| node.outages.request_failed("run reports", error))?;
     publish_effects(node, summaries, &recorded).await;
     Ok(recorded)
+}
+
+/// Shows ends that the store does not have yet: for the simulator, which has to notice.
+fn publish_uncommitted(node: &Node, reports: &[RunReport]) {
+    let is_completed =
+        |report: &&RunReport| report.end.as_ref().is_some_and(|end| matches!(end.outcome, Outcome::Completed { .. }));
+    let (Ok(job_type), Ok(queue)) = (JobType::new("uncommitted"), QueueName::new("uncommitted")) else { return };
+    for report in reports.iter().filter(is_completed) {
+        let (job_type, queue) = (job_type.clone(), queue.clone());
+        let (status, job_id, attempt) = (Status::Completed, report.job, 0);
+        node.publish_event(ClusterEvent::Job { status, job_id, job_type, queue, attempt });
+    }
 }
 
 /// Ends runs on the leader's authority. Their workers, if they are alive, are asked to stop.

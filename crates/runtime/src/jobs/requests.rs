@@ -1,6 +1,6 @@
 //! The requests of clients. An enqueue returns once it is committed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -102,6 +102,7 @@ impl Coordinator {
             }
             let look = deadline.min(Instant::now() + pause);
             tokio::select! {
+                biased;
                 () = woken => {}
                 () = tokio::time::sleep_until(look) => {}
                 () = node.drain.begun.cancelled() => return self.stored(id).await,
@@ -328,7 +329,7 @@ impl ClientLink for Coordinator {
         };
         let written = match call {
             ScheduleCall::Put(name, spec) => Json::of(&self.put_schedule(name, read(&spec)?).await?.0),
-            ScheduleCall::List => Json::of(&HashMap::from([("schedules", self.store().schedules().await?)])),
+            ScheduleCall::List => Json::of(&BTreeMap::from([("schedules", self.store().schedules().await?)])),
             ScheduleCall::Get(name) => Json::of(&Coordinator::schedule(self, &name).await?),
             ScheduleCall::Pause(name) => Json::of(&self.pause_schedule(&name, true).await?),
             ScheduleCall::Resume(name) => Json::of(&self.pause_schedule(&name, false).await?),
@@ -354,7 +355,7 @@ pub(super) async fn insert(node: &Node, jobs: Vec<NewJob>) -> Result<Vec<Enqueue
         .store_failures
         .record_result(answers)
         .inspect_err(|error| node.outages.request_failed("enqueue", error))?;
-    let mut tally: HashMap<(Status, &QueueName, &JobType), u64> = HashMap::new();
+    let mut tally: BTreeMap<(Status, &QueueName, &JobType), u64> = BTreeMap::new();
     for (summaries, _) in summaries.iter().zip(&answers).filter(|(_, answer)| answer.created) {
         *tally.entry((summaries.status, &summaries.queue, &summaries.job_type)).or_default() += 1;
         if node.is_watched() {

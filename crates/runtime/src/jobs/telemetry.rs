@@ -4,9 +4,8 @@
 //! choose the names of types, and a series lives as long as its process, so their number is limited; that of queues is
 //! limited by the store.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, OnceLock};
-use std::time::Instant;
 
 use bytes::Bytes;
 use convoke_core::jobs::Status;
@@ -17,6 +16,7 @@ use convoke_core::{Error, JobType, QueueName, Result};
 use jiff::Timestamp;
 use metrics::{Counter, Histogram, counter, gauge, histogram};
 use parking_lot::RwLock;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::cache::Kind;
@@ -99,9 +99,9 @@ pub struct Tally {
     pub stale: u64,
     /// Of nodes that no longer own the job.
     pub not_owner: u64,
-    ends: HashMap<QueueName, HashMap<JobType, BTreeMap<Status, u64>>>,
+    ends: BTreeMap<QueueName, BTreeMap<JobType, BTreeMap<Status, u64>>>,
     /// Attempts that failed.
-    failures: HashMap<QueueName, u64>,
+    failures: BTreeMap<QueueName, u64>,
     waits: Vec<f64>,
     runs: Vec<f64>,
 }
@@ -183,7 +183,7 @@ struct Types(RwLock<Named>);
 
 #[derive(Default)]
 struct Named {
-    by_queue: HashMap<QueueName, HashSet<JobType>>,
+    by_queue: BTreeMap<QueueName, BTreeSet<JobType>>,
     count: usize,
 }
 

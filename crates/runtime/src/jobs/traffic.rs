@@ -2,7 +2,7 @@
 //!
 //! The hot path adds to them once for each queue of a batch; every ten seconds they are read and reset.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ pub enum Happened {
 /// The counters of the present step.
 #[derive(Default)]
 pub struct Traffic {
-    queues: RwLock<HashMap<QueueName, Arc<Counters>>>,
+    queues: RwLock<BTreeMap<QueueName, Arc<Counters>>>,
     /// Of queues beyond the first [`QUEUES_MAX`].
     other: Counters,
     refused: AtomicU64,

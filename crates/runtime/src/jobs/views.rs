@@ -4,7 +4,7 @@
 //! it no longer changes by itself: it has ended and its channels are cleaned. Then only a retry, a purge or the end of
 //! its retention changes it, and each of them removes it from the cache.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ pub async fn in_flight(node: &NodeBase, filter: InFlightFilter) -> Result<Vec<In
 impl Coordinator {
     /// Returns all queues.
     pub async fn queue_views(&self) -> Result<Vec<QueueView>> {
-        let mut workers: HashMap<QueueName, u32> = HashMap::new();
+        let mut workers: BTreeMap<QueueName, u32> = BTreeMap::new();
         for worker in self.workers().await? {
             for queue in worker.queues {
                 *workers.entry(queue).or_default() += 1;

@@ -7,7 +7,7 @@
 //! store, once when its announcement has surely spread (the job may have ended while it was on its way) and then every
 //! second.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -34,9 +34,9 @@ const MESSAGE_JOBS_MAX: usize = 1_000;
 pub struct Waiters {
     /// Waiters here and jobs awaited elsewhere: mostly none, and then a job's end must not cost a lock.
     count: AtomicUsize,
-    here: Mutex<HashMap<JobId, (usize, Arc<Notify>)>>,
+    here: Mutex<BTreeMap<JobId, (usize, Arc<Notify>)>>,
     /// Jobs that other nodes wait for, and when that expires unless it is repeated.
-    elsewhere: Mutex<HashMap<JobId, Instant>>,
+    elsewhere: Mutex<BTreeMap<JobId, Instant>>,
     unpublished: Mutex<Unpublished>,
     /// Notified when there are messages for the other nodes.
     pub ring: Notify,
@@ -45,7 +45,7 @@ pub struct Waiters {
 /// Messages that are not yet published to the other nodes.
 #[derive(Default)]
 struct Unpublished {
-    awaited: HashSet<JobId>,
+    awaited: BTreeSet<JobId>,
     ended: Vec<JobId>,
 }
 

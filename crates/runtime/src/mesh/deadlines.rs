@@ -40,7 +40,7 @@ struct Table {
 
 impl Pending {
     pub(super) fn new() -> Self {
-        let table = Table { calls: Calls::new(rand::random()), wakes: None, is_closed: false };
+        let table = Table { calls: Calls::new(crate::machine::bits()), wakes: None, is_closed: false };
         Pending { began: Instant::now(), table: Mutex::new(table), earlier: Notify::new() }
     }
 
@@ -101,6 +101,7 @@ impl Pending {
                 None => self.earlier.notified().await,
                 Some(wakes) => {
                     tokio::select! {
+                        biased;
                         () = tokio::time::sleep_until(wakes) => {}
                         () = self.earlier.notified() => continue,
                     }

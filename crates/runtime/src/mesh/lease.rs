@@ -20,7 +20,6 @@ use convoke_core::ports::{Clock, Leases, MeshLink};
 use convoke_core::{Epoch, Error, Result};
 use tokio::sync::watch;
 use tracing::{debug, info};
-use uuid::Uuid;
 
 use super::session::MeshSession;
 use super::settings::Settings;
@@ -29,6 +28,7 @@ use crate::election::Tenure;
 use crate::election::driver;
 use crate::election::holder::{Candidate, Holder};
 use crate::election::office::Office;
+use crate::machine;
 use crate::outage::Outages;
 
 pub(super) struct Lease {
@@ -45,7 +45,7 @@ impl Lease {
         meters: Arc<Meters>,
         outages: Arc<Outages>,
     ) -> Self {
-        let name = Uuid::now_v7().to_string();
+        let name = machine::id().to_string();
         let holder = Holder::new(Candidate {
             id: name.clone(),
             namespace: namespace(&*link),
@@ -201,7 +201,7 @@ struct WallClock;
 
 impl Clock for WallClock {
     fn now(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
+        machine::now()
     }
 }
 

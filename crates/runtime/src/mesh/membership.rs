@@ -40,6 +40,7 @@ pub(super) async fn keep(session: &Arc<MeshSession>, on_gone: &OnGone) {
     let (mut received, mut sweep_from) = (Instant::now(), Instant::now() + ttl);
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep_until(next) => {}
             () = session.missed.notified() => {}
         }

@@ -112,6 +112,7 @@ pub(super) async fn send_all(
     let mut under_way = FuturesUnordered::new();
     loop {
         tokio::select! {
+            biased;
             Some(()) = under_way.next(), if !under_way.is_empty() => {}
             first = outgoing_messages.recv(), if under_way.len() < BATCHES_MAX => {
                 let Some(first) = first else { return };

@@ -7,7 +7,7 @@
 //! Instances in one process share these names. Calls and handlers add up, and so do those that lead; the number of
 //! nodes is that of the last update. An instance takes its own contribution back when it stops or is dropped.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(super) struct Meters {
     leader: Gauge,
     malformed: Counter,
     stray: Counter,
-    by_type: RwLock<HashMap<Box<str>, Arc<Outcomes>>>,
+    by_type: RwLock<BTreeMap<Box<str>, Arc<Outcomes>>>,
     recent: Mutex<RecentTimes>,
     standing: Mutex<Standing>,
 }
@@ -80,7 +80,7 @@ impl RecentTimes {
     }
 }
 
-type Outcomes = RwLock<HashMap<&'static str, Counter>>;
+type Outcomes = RwLock<BTreeMap<&'static str, Counter>>;
 
 /// The role that this run has published.
 #[derive(Clone, Copy, PartialEq, Eq)]

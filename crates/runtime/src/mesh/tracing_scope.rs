@@ -21,5 +21,5 @@ pub fn current_trace() -> Option<TraceParent> {
 
 /// Returns the trace for a call that is made here: the same trace, one step further.
 pub(super) fn next_step() -> Option<TraceParent> {
-    current_trace().map(|trace| trace.child(rand::random()))
+    current_trace().map(|trace| trace.child(crate::machine::bits()))
 }

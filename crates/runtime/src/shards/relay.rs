@@ -15,7 +15,6 @@ use convoke_core::{Error, NodeId, Result, ServiceName};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tracing::debug;
-use uuid::Uuid;
 
 use super::view::{ShardsState, ShardsView};
 
@@ -51,7 +50,7 @@ impl ShardsRelay {
         let reply = tokio::time::timeout(PATIENCE, async {
             // Never closed.
             let _turn = self.asking.acquire().await;
-            let ask = ShardsAsk { ask: Uuid::now_v7(), service: service.cloned() };
+            let ask = ShardsAsk { ask: crate::machine::id(), service: service.cloned() };
             let mut replies = self.bus.subscribe(&[self.channels.shards_reply(ask.ask)]).await?;
             self.bus.publish(&self.channels.shards_ask(), wire::encode(&ask)).await?;
             loop {

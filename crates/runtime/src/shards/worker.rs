@@ -132,7 +132,7 @@ impl ShardWorker {
             return Err(Invalid::new("url", "expected an address such as tcp://127.0.0.1:5555, got none").into());
         }
         // Heartbeats of a later process have higher numbers: microseconds fit a double until 2255.
-        let first_beat = u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default();
+        let first_beat = u64::try_from(crate::machine::now().as_microsecond()).unwrap_or_default();
         let worker = Worker::new(profile, first_beat, Duration::ZERO);
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
@@ -298,6 +298,10 @@ impl Connection {
                 return Ended::Silent;
             }
             tokio::select! {
+                biased;
+                // Before the messages: those that come without end must not keep it from its heartbeats.
+                () = tokio::time::sleep_until(deadline) => {}
+                () = self.shared.work.notified() => {}
                 received = dealer.receive() => match received {
                     Ok(frames) => self.on_frames(&frames),
                     Err(error) => {
@@ -306,8 +310,6 @@ impl Connection {
                         return Ended::Silent;
                     }
                 },
-                () = tokio::time::sleep_until(deadline) => {}
-                () = self.shared.work.notified() => {}
             }
         }
     }

@@ -196,7 +196,10 @@ impl Bus for MemoryBus {
     async fn queues(&self, prefix: &str) -> Result<Vec<String>> {
         let queues = self.queues.lock();
         let held = queues.by_name.iter().filter(|(name, queue)| name.starts_with(prefix) && !queue.is_empty());
-        Ok(held.map(|(name, _)| name.to_string()).collect())
+        let mut names: Vec<String> = held.map(|(name, _)| name.to_string()).collect();
+        // By name, so that a simulation repeats itself.
+        names.sort_unstable();
+        Ok(names)
     }
 
     async fn ping(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 //! A queue with new entries is added to the ready list of each multiplex that reads it, once, however many arrive;
 //! `next` empties the list. So a message costs the same with ten queues as with ten thousand.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -23,7 +23,7 @@ const ENTRIES_MAX: usize = 8_192;
 pub(super) struct Ready {
     pub(super) queues: VecDeque<Arc<str>>,
     pub(super) bell: Arc<Notify>,
-    reads: HashSet<Arc<str>>,
+    reads: BTreeSet<Arc<str>>,
 }
 
 pub(super) struct MemoryMultiplex {

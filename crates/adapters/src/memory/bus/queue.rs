@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::ByteBudget;
 use convoke_core::limits::TAKE_BYTES_MAX;
+use convoke_core::mutant::mutant;
 use convoke_core::ports::{Delivery, Entry, GroupReader};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -67,6 +68,12 @@ struct Reader {
 }
 
 impl Group {
+    /// Creates a group that begins with the entry `next`, behind which `waiting` ones are held.
+    fn new(name: &str, next: u64, waiting: u64) -> Self {
+        let (pending, members, bell) = Default::default();
+        Group { name: name.into(), next, waiting, pending, members, bell }
+    }
+
     pub(super) fn bell(&self) -> &Arc<Notify> {
         &self.bell
     }
@@ -150,16 +157,14 @@ impl Queue {
     pub(super) fn join(&mut self, group: &str, consumer: u64, name: &str, now: Instant) -> Arc<Notify> {
         let place = match self.groups.iter().position(|known| &*known.name == group) {
             Some(place) => place,
+            None if mutant("group begins at 0") => {
+                let (next, waiting) = (self.first + self.slots.len() as u64, 0);
+                self.groups.push(Group::new(group, next, waiting));
+                self.groups.len() - 1
+            }
             None => {
                 self.slots.iter_mut().filter(|slot| !slot.done).for_each(|slot| slot.owed += 1);
-                self.groups.push(Group {
-                    name: group.into(),
-                    next: self.first,
-                    waiting: self.live,
-                    pending: BTreeMap::new(),
-                    members: BTreeMap::new(),
-                    bell: Arc::default(),
-                });
+                self.groups.push(Group::new(group, self.first, self.live));
                 self.groups.len() - 1
             }
         };
@@ -213,6 +218,9 @@ impl Queue {
             group.waiting -= 1;
             group.pending.insert(seq, Pending { consumer: Some(consumer), since: now, deliveries: 1 });
             taken.push(Delivery { id: entry_id(self.number, seq), body: slot.body.clone(), deliveries: 1 });
+        }
+        if mutant("trim only what was read") {
+            (group.next - taken.len() as u64..group.next).for_each(|seq| self.drop_entry(seq));
         }
         taken
     }

@@ -8,6 +8,7 @@ use convoke_core::error::Invalid;
 use convoke_core::jobs::NewJob;
 use convoke_core::jobs::link::Enqueued;
 use convoke_core::limits::QUEUES_MAX;
+use convoke_core::mutant::mutant;
 use convoke_core::{JobId, Result, ScheduleName};
 use jiff::Timestamp;
 
@@ -52,6 +53,7 @@ impl State {
             return Some(job.id);
         }
         let tick = job.schedule.clone().zip(job.run_at).and_then(|tick| self.ticks.get(&tick).copied());
+        let tick = tick.filter(|_| !mutant("tick uniqueness"));
         tick.or_else(|| self.key_holder(job.definition.unique_key.as_deref()?, job.created_at))
     }
 

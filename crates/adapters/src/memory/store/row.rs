@@ -6,6 +6,7 @@ use convoke_core::jobs::run_state::{
     AppendedLog, Applied, Effect, RecordedEnd, RunState, Source, Write, present_status,
 };
 use convoke_core::jobs::{Execution, ExecutionStatus, Job, LogLine, NewJob, Ownership, RunReport, Status};
+use convoke_core::mutant::mutant;
 use convoke_core::ports::store::{Handover, InFlight, Reassign, Reassigned, Recorded};
 use convoke_core::{ExecutionId, Json, NodeId};
 use jiff::Timestamp;
@@ -237,7 +238,10 @@ impl Row {
     pub(super) fn reassign(&mut self, change: Reassign) -> Reassigned {
         let owner = self.job.owner_node.clone();
         let expected = match change.to {
-            Handover::Take(_) => owner.is_none() || self.job.ownership == Ownership::OrphanPending,
+            Handover::Take(_) => {
+                let is_left = owner.is_none() || self.job.ownership == Ownership::OrphanPending;
+                is_left || mutant("owner on offers taken")
+            }
             Handover::Offer | Handover::Keep | Handover::Orphan => false,
         };
         if !expected && owner.as_ref() != Some(&change.from) {

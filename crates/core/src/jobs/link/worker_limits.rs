@@ -1,7 +1,7 @@
 //! The limits of what a worker states about itself. They are here once, for both ways on which workers come: a gateway
 //! returns the reason to the worker, the leader ignores a heartbeat on the bus that is out of range.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::{Heartbeat, Register};
 use crate::error::Invalid;
@@ -15,7 +15,7 @@ impl Register {
             let message = format!("expected 1 to {WORKER_QUEUES_MAX} queues, got {}", self.queues.len());
             return Err(Invalid::new("queues", message));
         }
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         if let Some(twice) = self.queues.iter().find(|queue| !seen.insert(*queue)) {
             return Err(Invalid::unprocessable(
                 "queues",

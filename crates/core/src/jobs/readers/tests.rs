@@ -30,7 +30,7 @@ fn observe(readers: &mut Readers, queue: &QueueName, seen: Option<&QueueReaders>
 
 /// Watches queue `a` from the beginning, and has inspected it once without finding a reader.
 fn watching() -> Readers {
-    let mut readers = Readers::new(STALE_AFTER, HashSet::new());
+    let mut readers = Readers::new(STALE_AFTER, BTreeSet::new());
     readers.watch(&queue("a"), at(0));
     observe(&mut readers, &queue("a"), Some(&seen(&[], false)), at(1_000));
     readers
@@ -63,7 +63,7 @@ fn consumers_of_the_port_and_names_that_no_worker_can_have_are_no_readers() {
 
 #[test]
 fn a_reader_that_was_there_at_the_first_look_counts_once_it_reads_again() {
-    let mut readers = Readers::new(STALE_AFTER, HashSet::new());
+    let mut readers = Readers::new(STALE_AFTER, BTreeSet::new());
     readers.watch(&queue("a"), at(0));
     for (now, idle) in [(1_000, 400), (2_000, 1_408), (3_000, 2_391)] {
         observe(&mut readers, &queue("a"), Some(&seen(&[reader("r", idle, 0)], false)), at(now));
@@ -95,8 +95,8 @@ fn a_silent_reader_is_busy_with_what_it_has_and_gone_without() {
     assert_eq!(state(&readers, 31_989, false).state, WorkerState::Active);
     let busy = state(&readers, 32_000, false);
     assert_eq!((busy.state, busy.free), (WorkerState::Draining, 0));
-    assert_eq!(readers.queues_held(at(32_000)), HashSet::from([queue("a")]));
-    assert_eq!(readers.queues_held(at(302_000)), HashSet::new(), "nor does it hold them without end");
+    assert_eq!(readers.queues_held(at(32_000)), BTreeSet::from([queue("a")]));
+    assert_eq!(readers.queues_held(at(302_000)), BTreeSet::new(), "nor does it hold them without end");
     observe(&mut readers, &queue("a"), Some(&seen(&[reader("r", 31_000, 0)], false)), at(33_000));
     assert_eq!(state(&readers, 33_000, true).state, WorkerState::Draining, "the store has runs of it");
     assert_eq!(state(&readers, 33_000, false).state, WorkerState::Gone);
@@ -117,7 +117,7 @@ fn a_worker_that_left_comes_back_with_its_next_read_only() {
 
 #[test]
 fn the_next_leader_knows_the_readers_in_the_registry_at_once() {
-    let mut readers = Readers::new(STALE_AFTER, HashSet::from([worker("r")]));
+    let mut readers = Readers::new(STALE_AFTER, BTreeSet::from([worker("r")]));
     readers.watch(&queue("a"), at(0));
     observe(
         &mut readers,

@@ -264,7 +264,7 @@ proptest! {
     )) {
         let (workers, names) = (["w0", "w1", "w2", "w3"], ["a", "b", "c", "d"]);
         let mut windows = Windows::new();
-        let mut last: HashMap<usize, WorkerHeartbeat> = HashMap::new();
+        let mut last: BTreeMap<usize, WorkerHeartbeat> = BTreeMap::new();
         for (worker, queues, running, free, state, ms) in heartbeats {
             let queues: Vec<&str> = queues.into_iter().map(|index| names[index]).collect();
             let state = [WorkerState::Active, WorkerState::Draining, WorkerState::Gone][state];

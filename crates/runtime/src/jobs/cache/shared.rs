@@ -188,6 +188,7 @@ pub async fn maintain_connection(node: Arc<Node>, mut run: DutyRun<WokenBy>) -> 
         let must_retry = shared.must_refresh();
         let woken = run.wait(async {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(RETRY_INTERVAL), if must_retry => {}
                 () = shared.ring.notified(), if shared.is_up.load(Ordering::SeqCst) => {}
                 // It was disabled just now.

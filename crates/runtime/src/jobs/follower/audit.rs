@@ -9,7 +9,7 @@
 //! then it is in the inbox, or on its way there: so a run without a worker is only missing if it was at the last pass
 //! too.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use convoke_core::jobs::wire::RunRef;
@@ -25,7 +25,7 @@ use crate::jobs::views::in_flight;
 
 /// Runs once per heartbeat.
 pub async fn audit_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {
-    let mut missing = HashSet::new();
+    let mut missing = BTreeSet::new();
     while run.next().await {
         if let Err(error) = audit(&node, &mut missing).await {
             run.failed("audit of claims", &error);
@@ -34,11 +34,11 @@ pub async fn audit_claims(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()
     Ok(())
 }
 
-async fn audit(node: &Node, missing: &mut HashSet<ExecutionId>) -> Result<()> {
+async fn audit(node: &Node, missing: &mut BTreeSet<ExecutionId>) -> Result<()> {
     // Claims written after this moment may be missing from the result.
     let before = Instant::now() - std::time::Duration::from_secs(1);
     let held = owned(node).await?;
-    let known: HashSet<_> = held.iter().map(|run| run.execution).collect();
+    let known: BTreeSet<_> = held.iter().map(|run| run.execution).collect();
     let unknown = node.ownership.claims.unknown_to(&known, before);
     if !unknown.is_empty() {
         debug!(runs = unknown.len(), "released runs that ended or moved to another node");

@@ -42,6 +42,7 @@ pub async fn balance_load(node: Arc<Node>, mut run: DutyRun<Every>) -> Result<()
         peers.set_room(false);
         let stop = run.stop();
         tokio::select! {
+            biased;
             () = stop.due() => {}
             _ = offer_runs(&node, runs, HandoffReason::Rebalance) => {}
         }

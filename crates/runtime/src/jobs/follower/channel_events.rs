@@ -60,6 +60,7 @@ pub async fn record_channel_events(node: Arc<Node>, mut run: DutyRun<WokenBy>) -
         }
     };
     tokio::select! {
+        biased;
         () = stop.due() => {}
         () = recording => {}
         () = read_channels(&node, read) => {}

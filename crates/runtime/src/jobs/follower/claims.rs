@@ -13,7 +13,7 @@
 //! its end. The channels of a job are read as long as one of its claims listens. They are added and removed one after the
 //! other, so that the end of one claim cannot undo the beginning of another.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -58,14 +58,14 @@ pub struct Claims {
 
 #[derive(Default)]
 struct Inner {
-    claims: HashMap<ExecutionId, Claim>,
+    claims: BTreeMap<ExecutionId, Claim>,
     /// Claims that are not settled, oldest first. Claims that ended meanwhile are skipped.
     young: VecDeque<(Instant, ExecutionId)>,
     listening: VecDeque<(Instant, ExecutionId)>,
     /// The claims of each job that need its channels; none of them is empty.
-    readers: HashMap<JobId, Vec<ExecutionId>>,
+    readers: BTreeMap<JobId, Vec<ExecutionId>>,
     /// Jobs whose channels are read although no claim needs them any more.
-    unneeded: HashSet<JobId>,
+    unneeded: BTreeSet<JobId>,
     heard_channel_at: Option<Instant>,
 }
 
@@ -200,7 +200,7 @@ impl Claims {
     }
 
     /// Returns written claims from before `before` that are not among those that the store has for this node.
-    pub fn unknown_to(&self, held: &HashSet<ExecutionId>, before: Instant) -> Vec<RunRef> {
+    pub fn unknown_to(&self, held: &BTreeSet<ExecutionId>, before: Instant) -> Vec<RunRef> {
         let inner = self.inner.lock();
         let unknown = inner
             .claims

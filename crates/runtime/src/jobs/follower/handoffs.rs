@@ -4,7 +4,7 @@
 //! it adds the job's channels and only then acknowledges to that node. A run that already has a new owner, or that has
 //! ended, is acknowledged too: an acknowledgement may have been lost, and the offering node need not wait longer.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use convoke_core::history::HandoffRecord;
@@ -103,7 +103,7 @@ async fn complete(node: &Node, offers: Vec<Handoff>) -> Result<Vec<Offered>> {
     let is_short = |offer: &&Handoff| offer.execution_id.is_none() || offer.from_node.is_none();
     let short: Vec<JobId> = offers.iter().filter(is_short).map(|offer| offer.job_id).collect();
     let stored = if short.is_empty() { Vec::new() } else { node.store().get(&short).await? };
-    let stored: HashMap<JobId, Job> = stored.into_iter().flatten().map(|job| (job.id, job)).collect();
+    let stored: BTreeMap<JobId, Job> = stored.into_iter().flatten().map(|job| (job.id, job)).collect();
     let timeout = node.settings.cluster.dead_node_timeout;
     let complete = |offer: Handoff| {
         let Handoff { job_id, execution_id, from_node, reason, .. } = offer;

@@ -4,7 +4,7 @@
 //! so that every node can see the handoff. This node goes on recording its events until another node has taken it: from
 //! then on the store rejects this node's writes, and the new owner reads the entries that were not acknowledged.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ pub async fn offer_runs(node: &Node, runs: Vec<RunRef>, reason: HandoffReason) -
         began_at: node.now(),
         total: 0,
         shown_at: None,
-        new_owners: HashMap::new(),
-        orphans: HashSet::new(),
+        new_owners: BTreeMap::new(),
+        orphans: BTreeSet::new(),
     };
     let runs = offers.mark(runs, Handover::Offer).await;
     offers.total = runs.len() as u64;
@@ -80,8 +80,8 @@ struct Offers<'a> {
     total: u64,
     /// When the progress was last recorded.
     shown_at: Option<Instant>,
-    new_owners: HashMap<JobId, NodeId>,
-    orphans: HashSet<JobId>,
+    new_owners: BTreeMap<JobId, NodeId>,
+    orphans: BTreeSet<JobId>,
 }
 
 impl Offers<'_> {
@@ -108,6 +108,7 @@ impl Offers<'_> {
             }
             let wake = drain.next_wake().map_or(CHECK_INTERVAL, |at| at.saturating_sub(self.now()).min(CHECK_INTERVAL));
             let event = tokio::select! {
+                biased;
                 ack = next_ack(node, &mut self.acks) => {
                     self.new_owners.insert(ack.job_id, ack.new_owner.clone());
                     Event::Ack { job: ack.job_id, new_owner: ack.new_owner }

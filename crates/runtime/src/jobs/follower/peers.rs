@@ -3,7 +3,7 @@
 //! Heartbeats come by the bus, at most once; the registry in the store is read now and then to fill gaps. Nothing is
 //! decided from them that the store does not check: a run moves by compare-and-set, a leader by its lease.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Peers {
 }
 
 struct Known {
-    peers: HashMap<NodeId, Peer>,
+    peers: BTreeMap<NodeId, Peer>,
     registry: Liveness,
     /// The registry as it was read last.
     last: Option<(Instant, Vec<NodeRecord>)>,
@@ -50,7 +50,7 @@ struct Peer {
 impl Peers {
     pub fn new(settings: &ClusterSettings) -> Self {
         let registry = Liveness::new(settings.heartbeat_interval, settings.dead_node_timeout);
-        let known = Known { peers: HashMap::new(), registry, last: None };
+        let known = Known { peers: BTreeMap::new(), registry, last: None };
         Peers {
             known: Mutex::new(known),
             origin: Instant::now(),

@@ -1,6 +1,6 @@
 //! Hands out runs to a worker that polls for them.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use convoke_core::jobs::link::{Assignment, Poll, Polled};
@@ -82,7 +82,7 @@ async fn hand_out(node: &Node, worker: &WorkerId, taken: Taken<'_>) -> Result<Ve
         .filter(|(run, _)| !node.gateway.pace.admits(&run.input.queue, run.rate_limit, now))
         .map(|(run, _)| RunRef { job_id: run.job_id, execution_id: run.execution_id })
         .collect();
-    let mut dropped: HashSet<ExecutionId> = early.iter().map(|run| run.execution_id).collect();
+    let mut dropped: BTreeSet<ExecutionId> = early.iter().map(|run| run.execution_id).collect();
     release_runs(node, early).await?;
     let stale = stale(node, worker, taken.iter().filter(|(run, _)| !dropped.contains(&run.execution_id))).await?;
     dropped.extend(stale);
@@ -108,7 +108,7 @@ async fn stale(
     node: &Node,
     worker: &WorkerId,
     runs: impl Iterator<Item = (&Dispatch, bool)>,
-) -> Result<HashSet<ExecutionId>> {
+) -> Result<BTreeSet<ExecutionId>> {
     let fresh_since = node.now() - FRESH_FOR;
     let is_fresh = |run: ExecutionId| run.minted_at().is_some_and(|at| at >= fresh_since);
     let runs: Vec<(RunRef, bool)> = runs
@@ -120,7 +120,7 @@ async fn stale(
     };
     let old: Vec<RunRef> = runs.into_iter().filter(is_old).map(|(run, _)| run).collect();
     if old.is_empty() {
-        return Ok(HashSet::new());
+        return Ok(BTreeSet::new());
     }
     let ids: Vec<JobId> = old.iter().map(|run| run.job_id).collect();
     let stored = node.store().get(&ids).await?;
@@ -133,7 +133,7 @@ async fn stale(
         .into_iter()
         .zip(stored)
         .partition(|(run, job)| job.as_ref().is_some_and(|job| is_free(job, run.execution_id)));
-    let mut stale: HashSet<ExecutionId> = taken.iter().map(|(run, _)| run.execution_id).collect();
+    let mut stale: BTreeSet<ExecutionId> = taken.iter().map(|(run, _)| run.execution_id).collect();
     let claims = free.iter().map(|(run, _)| {
         let mut claim = RunReport::of(run.job_id, run.execution_id);
         claim.worker = Some(worker.clone());

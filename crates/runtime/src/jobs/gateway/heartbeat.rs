@@ -1,6 +1,6 @@
 //! Heartbeats of workers: a run that a worker no longer lists is lost, a run that is new here is taken over.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use convoke_core::jobs::RunReport;
 use convoke_core::jobs::deadline;
@@ -52,7 +52,7 @@ async fn lose(node: &Node, worker: &WorkerId, runs: Vec<RunRef>) -> Result<()> {
 /// worker, or another that was started under its id, is alive.
 async fn expect(node: &Node, heartbeat: &Heartbeat) -> Result<()> {
     let mut runs = runs_of(node, &heartbeat.worker_id).await?;
-    let running: HashSet<&ExecutionId> = heartbeat.running.iter().collect();
+    let running: BTreeSet<&ExecutionId> = heartbeat.running.iter().collect();
     runs.retain(|run| !running.contains(&run.execution_id) && !node.gateway.sessions.has(&run.execution_id));
     node.gateway.sessions.hand_out(&heartbeat.worker_id, &runs, tokio::time::Instant::now());
     Ok(())
@@ -61,7 +61,7 @@ async fn expect(node: &Node, heartbeat: &Heartbeat) -> Result<()> {
 /// Takes over runs that another node handed out, or this one before it was restarted. Returns those that have ended.
 async fn adopt(node: &Node, worker: &WorkerId, unknown: Vec<ExecutionId>) -> Result<Vec<ExecutionId>> {
     let own = runs_of(node, worker).await?.into_iter();
-    let mut jobs: HashMap<ExecutionId, JobId> = own.map(|run| (run.execution_id, run.job_id)).collect();
+    let mut jobs: BTreeMap<ExecutionId, JobId> = own.map(|run| (run.execution_id, run.job_id)).collect();
     let executions: Vec<_> = unknown.iter().filter(|execution| !jobs.contains_key(execution)).copied().collect();
     if !executions.is_empty() {
         // A worker must not list a run of another. One such search at a time, whatever workers list.

@@ -8,7 +8,7 @@
 //! A poll waits for runs of its worker's queues. Runs wake no more polls than ask for them, so that a thousand idle
 //! workers are not woken by one job. A poll that was woken and returns without taking a run passes the signal on.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use convoke_core::jobs::wire::{Dispatch, InboxReport, RunRef};
@@ -25,18 +25,18 @@ pub struct Inbox {
 #[derive(Default)]
 struct Inner {
     /// The runs that no poll has taken; no queue is without.
-    queues: HashMap<QueueName, VecDeque<Waiting>>,
+    queues: BTreeMap<QueueName, VecDeque<Waiting>>,
     /// These runs, and those that a poll has taken and not recorded yet.
-    known: HashSet<ExecutionId>,
+    known: BTreeSet<ExecutionId>,
     /// How many runs of each queue a poll has taken and not recorded yet.
-    leaving: HashMap<QueueName, usize>,
+    leaving: BTreeMap<QueueName, usize>,
     bytes: usize,
     /// The last message by the bus.
     received: (Epoch, u64),
     /// The number of the next poll that waits.
     next_poll: u64,
     /// Polls that wait and were not woken, oldest first: how many runs each asks for, and its signal.
-    polls: HashMap<QueueName, BTreeMap<u64, (usize, Arc<Notify>)>>,
+    polls: BTreeMap<QueueName, BTreeMap<u64, (usize, Arc<Notify>)>>,
 }
 
 struct Waiting {
@@ -121,7 +121,7 @@ impl Inbox {
     /// Removes the runs of queues for which `is_recalled` is true.
     pub fn recall(&self, is_recalled: impl Fn(&QueueName) -> bool) -> Vec<RunRef> {
         let mut inner = self.inner.lock();
-        let recalled = inner.queues.extract_if(|queue, _| is_recalled(queue));
+        let recalled = inner.queues.extract_if(.., |queue, _| is_recalled(queue));
         let runs: Vec<Waiting> = recalled.flat_map(|(_, waiting)| waiting).collect();
         for Waiting { run, .. } in &runs {
             inner.known.remove(&run.execution_id);

@@ -4,7 +4,7 @@
 //! gather on the bus. If they were handed out at once, as many would start in one moment as were granted in minutes.
 //! Runs that a poll finds beyond the limit are released, and granted again.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use convoke_core::QueueName;
 use convoke_core::jobs::RateLimit;
@@ -23,7 +23,7 @@ pub struct Pace(Mutex<Windows>);
 struct Windows {
     /// Of all queues together.
     global: Option<SlidingWindow>,
-    queues: HashMap<QueueName, SlidingWindow>,
+    queues: BTreeMap<QueueName, SlidingWindow>,
 }
 
 impl Pace {

@@ -4,6 +4,7 @@ use convoke_core::jobs::fold::EventFold;
 use convoke_core::jobs::link::{Event, Rejected, RejectedCode, Report, Reported};
 use convoke_core::jobs::{Claim, RunReport};
 use convoke_core::limits::REPORT_EVENTS_MAX;
+use convoke_core::mutant::mutant;
 use convoke_core::ports::store::Recorded;
 use convoke_core::{ExecutionId, Invalid, Result, WorkerId};
 use jiff::Timestamp;
@@ -20,7 +21,10 @@ pub async fn report(node: &Node, report: Report) -> Result<Reported> {
     node.gateway.sessions.name(&report.worker_id, report.events.iter().map(|event| event.execution_id));
     let (reports, takes) = coalesce(node, &report.worker_id, report.events)?;
     let executions: Vec<ExecutionId> = reports.iter().map(|report| report.execution).collect();
-    let recorded = recorder::record(node, reports).await?;
+    let recorded = match recorder::record(node, reports).await {
+        Err(_) if mutant("commit before the confirmation") => vec![Recorded::Duplicate; executions.len()],
+        recorded => recorded?,
+    };
     let mut reported = Reported::default();
     for ((execution_id, take), recorded) in executions.into_iter().zip(takes).zip(recorded) {
         let is_recorded = matches!(recorded, Recorded::Applied(_) | Recorded::Duplicate);

@@ -2,7 +2,7 @@
 
 mod unnamed;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ pub struct Sessions {
 #[derive(Default)]
 struct Inner {
     workers: BTreeMap<WorkerId, Session>,
-    runs: HashMap<ExecutionId, Run>,
+    runs: BTreeMap<ExecutionId, Run>,
     /// Workers that leave or are being declared dead: until that is done they must not be restored from the store.
-    barred: HashSet<WorkerId>,
+    barred: BTreeSet<WorkerId>,
     /// How often a bar was added or removed. A record of a worker that was read before that may be out of date.
     bars: u64,
     /// Runs that were cancelled before a worker of this node had them.
@@ -257,7 +257,7 @@ impl Sessions {
     }
 
     /// Returns which of these runs were cancelled lately, before a worker of this node had them.
-    pub fn over(&self, executions: impl Iterator<Item = ExecutionId>) -> HashSet<ExecutionId> {
+    pub fn over(&self, executions: impl Iterator<Item = ExecutionId>) -> BTreeSet<ExecutionId> {
         let inner = self.inner.lock();
         executions.filter(|execution| inner.over.contains(execution)).collect()
     }
@@ -270,7 +270,7 @@ impl Sessions {
         let before = session.last_heartbeat.replace(Instant::now());
         session.see();
         session.record.state = if heartbeat.draining { WorkerState::Draining } else { WorkerState::Active };
-        let listed: HashSet<&ExecutionId> = heartbeat.running.iter().collect();
+        let listed: BTreeSet<&ExecutionId> = heartbeat.running.iter().collect();
         // Runs that were handed out since the previous heartbeat may still be on their way to the worker.
         let mut expected = Vec::new();
         for execution in &session.runs {

@@ -11,7 +11,7 @@
 //! does not come back, the bus was unavailable, and every worker's silence starts anew: an outage of the bus for a
 //! minute ends no worker.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,9 +49,9 @@ pub struct BusWorkers {
 
 #[derive(Default)]
 struct ReceivedHeartbeats {
-    workers: HashMap<WorkerId, Known>,
+    workers: BTreeMap<WorkerId, Known>,
     /// The workers that the store knew when the term began.
-    registered: HashMap<WorkerId, Registered>,
+    registered: BTreeMap<WorkerId, Registered>,
     /// When the last message came, and since when receiving has not failed.
     last: Option<Instant>,
     since: Option<Instant>,
@@ -70,7 +70,7 @@ impl ReceivedHeartbeats {
             is_new: registered.is_none(),
             written: None,
             urgent: true,
-            named: HashSet::new(),
+            named: BTreeSet::new(),
             has_named: false,
             to_compare: false,
             unlisted: Unlisted::default(),
@@ -96,7 +96,7 @@ struct Known {
     /// It changed in a way that must be written at once.
     urgent: bool,
     /// The runs of its last list.
-    named: HashSet<ExecutionId>,
+    named: BTreeSet<ExecutionId>,
     has_named: bool,
     /// It has sent a list since the last comparison with the store.
     to_compare: bool,
@@ -115,7 +115,7 @@ impl BusWorkers {
         let registered = registered.collect();
         let now = Some(Instant::now());
         *self.received.lock() =
-            ReceivedHeartbeats { workers: HashMap::new(), registered, last: now, since: now, began: now };
+            ReceivedHeartbeats { workers: BTreeMap::new(), registered, last: now, since: now, began: now };
     }
 
     /// Records that a message came; `gap` if messages are known to be lost. Receiving is certain from now on if it was
@@ -203,10 +203,10 @@ impl BusWorkers {
 
     /// Returns those of `runs` that a worker listed in its last heartbeat. Walks once over the lists, however many
     /// workers there are.
-    pub fn named_among<'a>(&self, runs: impl Iterator<Item = &'a ExecutionId>) -> HashSet<ExecutionId> {
-        let runs: HashSet<&ExecutionId> = runs.collect();
+    pub fn named_among<'a>(&self, runs: impl Iterator<Item = &'a ExecutionId>) -> BTreeSet<ExecutionId> {
+        let runs: BTreeSet<&ExecutionId> = runs.collect();
         if runs.is_empty() {
-            return HashSet::new();
+            return BTreeSet::new();
         }
         let received = self.received.lock();
         received.workers.values().flat_map(|known| &known.named).filter(|named| runs.contains(named)).copied().collect()
@@ -220,9 +220,9 @@ impl BusWorkers {
     }
 
     /// Returns the queues of workers that send heartbeats and were silent for `silence` or longer.
-    pub fn queues_of_the_silent(&self, silence: Duration) -> HashSet<QueueName> {
+    pub fn queues_of_the_silent(&self, silence: Duration) -> BTreeSet<QueueName> {
         let received = self.received.lock();
-        let (Some(last), Some(since)) = (received.last, received.since) else { return HashSet::new() };
+        let (Some(last), Some(since)) = (received.last, received.since) else { return BTreeSet::new() };
         let silent = received
             .workers
             .values()
@@ -322,6 +322,7 @@ fn record(heartbeat: &WorkerHeartbeat, registered_at: Timestamp, now: Timestamp)
 pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<SubscribedTo>) -> Result<()> {
     let feed = run.feed("bus workers");
     tokio::select! {
+        biased;
         () = listen(&leader, feed) => Ok(()),
         () = keep(&leader, &mut run) => Ok(()),
     }
@@ -451,9 +452,9 @@ pub async fn last_taken(leader: &LeaderState, worker: &WorkerRecord) -> Result<V
     let LeaderState { node, bus_workers, .. } = leader;
     let before = node.now() - node.settings.worker.stale_after / 2;
     let filter = InFlightFilter { unclaimed_before: Some(before), ..InFlightFilter::default() };
-    let mut by_queue: HashMap<QueueName, Vec<_>> = HashMap::new();
+    let mut by_queue: BTreeMap<QueueName, Vec<_>> = BTreeMap::new();
     let runs = in_flight(node, filter).await?;
-    let queues: HashSet<&QueueName> = worker.queues.iter().collect();
+    let queues: BTreeSet<&QueueName> = worker.queues.iter().collect();
     let named = bus_workers.named_among(runs.iter().map(|run| &run.execution));
     for run in runs {
         let known = node.gateway.sessions.has(&run.execution) || named.contains(&run.execution);

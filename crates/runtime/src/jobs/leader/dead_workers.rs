@@ -1,12 +1,13 @@
 //! Declares silent workers dead and their runs lost: each counts as an attempt, and runs again at once if it may.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::jobs::event::{ClusterEvent, WorkerChange};
 use convoke_core::jobs::unlisted::lost_reports;
 use convoke_core::jobs::wire::{WorkerHeartbeat, WorkerState};
+use convoke_core::mutant::mutant;
 use convoke_core::ports::store::WorkerRecord;
 use convoke_core::{Result, WorkerId};
 use jiff::Timestamp;
@@ -40,7 +41,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()
 /// When the leader saw a worker's last sign of life in the store change. Nodes write it by their own clocks, which may
 /// be minutes apart: it is compared with itself, never with the time.
 #[derive(Default)]
-struct Signs(HashMap<WorkerId, (Timestamp, Instant)>);
+struct Signs(BTreeMap<WorkerId, (Timestamp, Instant)>);
 
 impl Signs {
     /// Records the present workers; forgets the others.
@@ -120,6 +121,9 @@ async fn declare_dead(leader: &LeaderState, worker: WorkerRecord, now: Timestamp
         inbox: None,
     });
     let silence = if is_reader(&worker) { "reading" } else { "sending heartbeats" };
+    if mutant("lost runs run again") {
+        runs.clear();
+    }
     let reports = lost_reports(&id, runs, &format!("worker {id} stopped {silence}"), now, || node.fraction());
     recorder::end_as_leader(node, term.fence(), reports).await?;
     let _writing = node.gateway.sessions.registry.lock().await;

@@ -5,7 +5,7 @@
 //! the place of the heartbeats that these workers do not send: the registry, the dispatcher and the duty that declares
 //! workers dead need no other rules.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub struct GroupReaders {
 impl GroupReaders {
     pub fn new(stale_after: Duration) -> Self {
         GroupReaders {
-            rules: Mutex::new(Readers::new(stale_after, HashSet::new())),
+            rules: Mutex::new(Readers::new(stale_after, BTreeSet::new())),
             stale_after,
             origin: Instant::now(),
             wanted: Notify::new(),
@@ -78,7 +78,7 @@ impl GroupReaders {
     }
 
     /// Returns queues whose readers have entries that they did not acknowledge.
-    pub fn queues_held(&self) -> HashSet<QueueName> {
+    pub fn queues_held(&self) -> BTreeSet<QueueName> {
         self.rules.lock().queues_held(self.now())
     }
 

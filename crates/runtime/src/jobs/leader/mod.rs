@@ -19,7 +19,7 @@ pub mod scheduler;
 pub mod timeouts;
 mod unread;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub struct LeaderState {
     /// The runs that were sent to the inboxes of other nodes.
     pub inboxes: Mutex<Inboxes>,
     /// Queues of which runs were published to the bus.
-    pub bus_queues: Mutex<HashSet<QueueName>>,
+    pub bus_queues: Mutex<BTreeSet<QueueName>>,
     /// Notified if a queue was paused.
     pub paused: Notify,
     /// When this term last dispatched a run; before that, when it began.
@@ -128,14 +128,14 @@ async fn untaken(node: &NodeBase, queue: &QueueName) -> Result<Option<u64>> {
 }
 
 /// Returns the queues that a live worker serves.
-async fn served(node: &NodeBase) -> Result<HashSet<QueueName>> {
+async fn served(node: &NodeBase) -> Result<BTreeSet<QueueName>> {
     let workers = node.store().workers().await?;
     let live = workers.into_iter().filter(|worker| worker.state != WorkerState::Gone);
     Ok(live.flat_map(|worker| worker.queues).collect())
 }
 
 /// Returns the queues that a live worker on the bus serves.
-async fn served_by_bus(node: &NodeBase) -> Result<HashSet<QueueName>> {
+async fn served_by_bus(node: &NodeBase) -> Result<BTreeSet<QueueName>> {
     let workers = node.store().workers().await?;
     let live = workers.into_iter().filter(|worker| worker.via.is_none() && worker.state != WorkerState::Gone);
     Ok(live.flat_map(|worker| worker.queues).collect())

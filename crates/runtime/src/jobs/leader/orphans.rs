@@ -5,7 +5,7 @@
 //! so that offering too many does no harm; while the last offers still wait, no more are made. Runs that a node left
 //! before a worker had them are [released](super::ownerless) instead.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use convoke_core::Result;
@@ -36,7 +36,7 @@ async fn offer_orphans(leader: &LeaderState) -> Result<()> {
     // Read before the registry: a node is in the registry before it owns anything.
     let owners = node.store().holders().await?.owners;
     let nodes = node.store().nodes().await?.into_iter().filter(|node| !node.state.is_gone());
-    let nodes: HashSet<_> = nodes.map(|node| node.node_id).collect();
+    let nodes: BTreeSet<_> = nodes.map(|node| node.node_id).collect();
     let mut orphans = in_flight(node, InFlightFilter { moving: true, ..InFlightFilter::default() }).await?;
     let is_known = |run: &InFlight| run.owner.as_ref().is_some_and(|owner| nodes.contains(owner));
     orphans.retain(|run| run.ownership == Ownership::OrphanPending && is_known(run));

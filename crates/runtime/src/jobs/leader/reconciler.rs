@@ -8,7 +8,7 @@
 //! After a restart there is no need to wait: once every worker in the store has listed its runs, a run that no worker
 //! lists was lost.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use convoke_core::jobs::{Outcome, RunReport};
@@ -78,7 +78,7 @@ async fn release_unclaimed(leader: &LeaderState, before: Timestamp) -> Result<()
     let now = node.now();
     let stale_after = node.settings.worker.stale_after;
     let filter = InFlightFilter { unclaimed_before: Some(before), ..InFlightFilter::default() };
-    let mut by_queue: HashMap<QueueName, Vec<InFlight>> = HashMap::new();
+    let mut by_queue: BTreeMap<QueueName, Vec<InFlight>> = BTreeMap::new();
     for run in in_flight(node, filter).await? {
         by_queue.entry(run.queue.clone()).or_default().push(run);
     }
@@ -124,7 +124,7 @@ async fn end_runs_of_unknown_workers(node: &Node, term: &Term) -> Result<()> {
     if workers.is_empty() {
         return Ok(());
     }
-    let known: HashSet<WorkerId> = node.store().workers().await?.into_iter().map(|worker| worker.worker_id).collect();
+    let known: BTreeSet<WorkerId> = node.store().workers().await?.into_iter().map(|worker| worker.worker_id).collect();
     workers.retain(|worker| !known.contains(worker));
     for worker in workers {
         let mut runs = in_flight(node, InFlightFilter { worker: Some(worker.clone()), ..Default::default() }).await?;

@@ -11,7 +11,7 @@
 //! [release](recall) them: a run that no worker has taken yet does not start. Runs in the inbox of a node that has no
 //! worker for them are released by that node.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub async fn run(leader: Arc<LeaderState>, mut run: DutyRun<WokenBy>) -> Result<
 #[derive(Default)]
 struct Unserved {
     has_begun: bool,
-    since: HashMap<QueueName, UnservedQueue>,
+    since: BTreeMap<QueueName, UnservedQueue>,
 }
 
 struct UnservedQueue {

@@ -4,7 +4,7 @@
 //! A bell can be lost, and some workers send none: the leader sends one to the owner. Not for ever: an owner that does
 //! not read has failed in another way, and reports may come faster than they are read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use convoke_core::jobs::wire::{self, Bell, RunRef, V1};
@@ -19,7 +19,7 @@ use crate::jobs::node::{COORDINATORS, NodeBase};
 /// How long each run has been postponed.
 pub struct Unread {
     patience: Duration,
-    postponed: HashMap<ExecutionId, Postponed>,
+    postponed: BTreeMap<ExecutionId, Postponed>,
 }
 
 struct Postponed {
@@ -30,7 +30,7 @@ struct Postponed {
 impl Unread {
     pub fn new(node: &NodeBase) -> Self {
         // Long enough for a dead owner to be detected and for another to read in its place.
-        Unread { patience: node.settings.cluster.dead_node_timeout * 2, postponed: HashMap::new() }
+        Unread { patience: node.settings.cluster.dead_node_timeout * 2, postponed: BTreeMap::new() }
     }
 
     /// Returns which of `runs` must wait until their owner has read the entries of their job's channel, and sends a
@@ -39,13 +39,13 @@ impl Unread {
         &mut self,
         leader: &LeaderState,
         runs: impl IntoIterator<Item = (RunRef, Option<&'a WorkerId>)>,
-    ) -> HashSet<ExecutionId> {
+    ) -> BTreeSet<ExecutionId> {
         let (node, now) = (&leader.node, Instant::now());
         // Reports of this node's own workers do not come by the channel.
         let asked = runs.into_iter().filter(|(run, _)| !node.gateway.sessions.has(&run.execution_id));
         let reads =
             join_all(asked.map(|(run, worker)| async move { (run, may_have_ended(leader, run, worker).await) }));
-        let (mut waiting, mut jobs) = (HashSet::new(), Vec::new());
+        let (mut waiting, mut jobs) = (BTreeSet::new(), Vec::new());
         for (run, may_have_ended) in reads.await {
             if !may_have_ended {
                 self.postponed.remove(&run.execution_id);

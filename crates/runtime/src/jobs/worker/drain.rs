@@ -26,6 +26,7 @@ pub(super) async fn run(
     // A run that never started can start elsewhere at once.
     run_table.release_waiting(Instant::now());
     let finished = tokio::select! {
+        biased;
         () = slots.idle() => true,
         () = tokio::time::sleep(grace) => false,
         () = hurry.cancelled() => false,

@@ -54,6 +54,7 @@ pub(super) async fn run(
         };
         if pause {
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(backoff.next_delay()) => {}
                 () = drain.cancelled() => return,
             }
@@ -68,6 +69,7 @@ async fn poll(session: &Session, run_table: &RunTable, wait: Duration) -> Result
         match run_table.wanted() {
             0 if tokio::time::timeout(FULL_FOR, run_table.room.notified()).await.is_ok() => {}
             0 => tokio::select! {
+                biased;
                 () = run_table.room.notified() => {}
                 answer = ask(0) => return answer,
             },

@@ -1,6 +1,6 @@
 //! The handlers of jobs, by type.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Failure {
 /// The handlers of a worker, by job type.
 #[derive(Clone, Default)]
 pub struct Handlers {
-    by_type: HashMap<JobType, Handler>,
+    by_type: BTreeMap<JobType, Handler>,
     otherwise: Option<Handler>,
 }
 

@@ -4,7 +4,7 @@
 //! next; the loops take it once per request. A run is in `runs` from when it was fetched until its end was accepted or
 //! rejected, and heartbeats list these: a run that is missing there is given to another worker.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub(super) struct RunTable {
 
 #[derive(Default)]
 struct State {
-    runs: HashMap<ExecutionId, Arc<Run>>,
+    runs: BTreeMap<ExecutionId, Arc<Run>>,
     waiting: VecDeque<Waiting>,
     /// Slots in use.
     busy: usize,
@@ -126,7 +126,7 @@ impl RunTable {
             let (run, args) = Run::new(assignment);
             let run = Arc::new(run);
             // A response that came twice must not start a run twice.
-            if let std::collections::hash_map::Entry::Vacant(entry) = state.runs.entry(run.execution) {
+            if let std::collections::btree_map::Entry::Vacant(entry) = state.runs.entry(run.execution) {
                 entry.insert(run.clone());
                 state.waiting.push_back(Waiting { run, args, since });
             }

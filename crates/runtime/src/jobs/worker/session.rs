@@ -42,7 +42,7 @@ impl Session {
     ) -> Result<Option<Self>> {
         let id = match &settings.id {
             Some(id) => id.clone(),
-            None => WorkerId::new(format!("w-{}", uuid::Uuid::now_v7().simple()))?,
+            None => WorkerId::new(format!("w-{}", crate::machine::id().simple()))?,
         };
         let registration = Register {
             worker_id: Some(id.clone()),
@@ -54,6 +54,7 @@ impl Session {
         let outages = Outages::new([(COORDINATOR, link.address())]);
         loop {
             let answer = tokio::select! {
+                biased;
                 answer = link.register(registration.clone()) => answer,
                 () = stop.cancelled() => return Ok(None),
             };
@@ -65,6 +66,7 @@ impl Session {
             let delay = backoff.next_delay();
             outages.failed("register", &error);
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(delay) => {}
                 () = stop.cancelled() => return Ok(None),
             }

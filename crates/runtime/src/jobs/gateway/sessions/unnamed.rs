@@ -11,7 +11,7 @@
 //!
 //! Runs that another node handed out are known from the store, which is read when a worker comes to this node.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use convoke_core::jobs::unlisted::lost_reports;
@@ -117,7 +117,7 @@ pub(super) async fn lose_unnamed(node: &Node) -> Result<()> {
 /// Ends runs of a worker that registered anew with another node, and that no other node has taken over.
 pub(super) async fn lose_left_behind(node: &Node, worker: &WorkerId, runs: &[RunRef]) -> Result<()> {
     let filter = InFlightFilter { worker: Some(worker.clone()), owner: Some(node.id.clone()), ..Default::default() };
-    let stored: HashSet<ExecutionId> = in_flight(node, filter).await?.into_iter().map(|run| run.execution).collect();
+    let stored: BTreeSet<ExecutionId> = in_flight(node, filter).await?.into_iter().map(|run| run.execution).collect();
     let left: Vec<RunRef> = runs.iter().filter(|run| stored.contains(&run.execution_id)).copied().collect();
     if left.is_empty() { Ok(()) } else { lose(node, worker, left).await }
 }

@@ -11,7 +11,7 @@
 mod open;
 mod sending;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,10 +82,10 @@ struct Dispatcher {
     /// Queues whose Redis key has the wrong type.
     unusable: BTreeSet<QueueName>,
     /// How many runs of a queue lie on the bus at most: what was read last, and what was sent since.
-    on_bus: HashMap<QueueName, u64>,
+    on_bus: BTreeMap<QueueName, u64>,
     /// Of queues with a rate limit, their own or the default. A meter of the default starts with the queue's first
     /// dispatch.
-    meters: HashMap<QueueName, SlidingWindow>,
+    meters: BTreeMap<QueueName, SlidingWindow>,
     /// Of all queues together.
     global: Option<SlidingWindow>,
     turns: Turns,
@@ -112,8 +112,8 @@ impl Dispatcher {
             waiting: BTreeSet::new(),
             touched: BTreeSet::new(),
             unusable: BTreeSet::new(),
-            on_bus: HashMap::new(),
-            meters: HashMap::new(),
+            on_bus: BTreeMap::new(),
+            meters: BTreeMap::new(),
             global: None,
             turns: Turns::default(),
             held: BTreeSet::new(),
@@ -136,15 +136,20 @@ impl Dispatcher {
             self.global = Some(self.restored(None, limit).await?);
         }
         self.read_state().await?;
+        let mut is_local_first = false;
         loop {
             while self.dispatch(&local).await? {}
             let (leader, pause) = (self.leader.clone(), self.until_next_look());
+            is_local_first = !is_local_first;
             let woken = run.wait(async {
+                // Either kind of hints may come without end: they take turns.
                 tokio::select! {
-                    beats = leader.group_readers.next_beats() => Wake::Readers(beats),
-                    hints = local.next() => Wake::Local(hints),
-                    hint = hints.next() => Wake::Hint(hint),
+                    biased;
                     () = tokio::time::sleep(pause) => Wake::Time,
+                    beats = leader.group_readers.next_beats() => Wake::Readers(beats),
+                    hints = local.next(), if is_local_first => Wake::Local(hints),
+                    hint = hints.next() => Wake::Hint(hint),
+                    hints = local.next(), if !is_local_first => Wake::Local(hints),
                 }
             });
             match woken.await {
@@ -387,7 +392,7 @@ impl Dispatcher {
         windows: Vec<OpenWindow>,
         taken: &[usize],
         runs: Vec<Dispatch>,
-        unreadable: &HashSet<ExecutionId>,
+        unreadable: &BTreeSet<ExecutionId>,
         now: Timestamp,
     ) {
         let mut runs = runs.into_iter();

@@ -1,6 +1,6 @@
 //! How many jobs of each queue may be dispatched now, and where their runs are sent to.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use convoke_core::jobs::window::{Place, WaitingRuns, deal};
@@ -44,7 +44,7 @@ impl Dispatcher {
         let (mut total, mut last) = (0, self.first.clone().filter(|_| !is_shared));
         // The slots that this dispatch may fill at each place: a worker of several queues has them once. A queue that
         // finds them taken comes again if the others had fewer jobs.
-        let mut granted: HashMap<Place, u64> = HashMap::new();
+        let mut granted: BTreeMap<Place, u64> = BTreeMap::new();
         // Each queue gets at least one job of a shared limit: no more queues are needed than there are jobs to
         // dispatch.
         while (if is_shared { totals.len() } else { total }) < budget
@@ -87,7 +87,7 @@ impl Dispatcher {
     async fn wanted(
         &mut self,
         queue: &QueueName,
-        granted: &HashMap<Place, u64>,
+        granted: &BTreeMap<Place, u64>,
         now: Timestamp,
     ) -> Result<(Wants, usize)> {
         let nothing = (Vec::new(), 0);

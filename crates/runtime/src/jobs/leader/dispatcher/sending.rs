@@ -4,7 +4,7 @@
 //! while the dispatcher does its next write. The runs for another node are packed: one message
 //! carries many.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -50,7 +50,7 @@ impl Batch {
 }
 
 /// Runs of each queue that were handed over for the bus and are not published yet.
-type Unpublished = Arc<Mutex<HashMap<QueueName, u64>>>;
+type Unpublished = Arc<Mutex<BTreeMap<QueueName, u64>>>;
 
 /// What one batch publishes.
 struct Publication {

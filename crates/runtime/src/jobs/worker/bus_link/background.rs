@@ -12,6 +12,7 @@ use super::held_runs::PendingActions;
 use super::timings::Timings;
 use super::{Post, Session};
 use crate::jobs::worker::backoff::Backoff;
+use crate::machine;
 
 /// So that a worker of no-op jobs publishes its slots in batches.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -31,7 +32,7 @@ pub(super) async fn receive(
     mut topics: Box<dyn Subscription>,
 ) {
     let leader = post.channels.coordinator_heartbeat();
-    let mut backoff = Backoff::new(rand::random());
+    let mut backoff = Backoff::new(machine::bits());
     loop {
         match topics.next().await {
             Ok(Some(message)) if message.channel == leader => {
@@ -86,7 +87,7 @@ pub(super) async fn keep_pace(post: Post, session: Arc<Session>, timings: Arc<Ti
 
 /// Runs errands as they come; those that gathered meanwhile together.
 pub(super) async fn run(post: Post, session: Arc<Session>) {
-    let mut backoff = Backoff::new(rand::random());
+    let mut backoff = Backoff::new(machine::bits());
     let mut before = 0;
     loop {
         session.action_ready.notified().await;

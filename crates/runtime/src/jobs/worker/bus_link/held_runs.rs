@@ -1,7 +1,7 @@
 //! The runs that a worker received from the bus and whose end it has not reported. This module only decides: it gathers
 //! messages and acknowledgements for the errands to send.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use convoke_core::jobs::link::{Assignment, Event, EventKind};
@@ -19,9 +19,9 @@ const DELIVERIES_MAX: u32 = 3;
 
 pub(super) struct HeldRuns {
     pub concurrency: u32,
-    held: HashMap<ExecutionId, Held>,
+    held: BTreeMap<ExecutionId, Held>,
     /// Runs in hand that must stop, until the worker is notified.
-    cancelled: HashSet<ExecutionId>,
+    cancelled: BTreeSet<ExecutionId>,
     over: Over,
     pending_actions: PendingActions,
     rejections: Rejections,
@@ -45,8 +45,8 @@ impl HeldRuns {
     pub fn new(concurrency: u32) -> Self {
         HeldRuns {
             concurrency,
-            held: HashMap::new(),
-            cancelled: HashSet::new(),
+            held: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
             over: Over::default(),
             pending_actions: PendingActions::default(),
             rejections: Rejections::default(),
@@ -66,7 +66,7 @@ impl HeldRuns {
     }
 
     pub fn take_cancelled(&mut self) -> Vec<ExecutionId> {
-        self.cancelled.drain().collect()
+        std::mem::take(&mut self.cancelled).into_iter().collect()
     }
 
     pub fn take_pending_actions(&mut self) -> PendingActions {
@@ -134,7 +134,7 @@ impl HeldRuns {
 
     /// Records that the bus has these events. Returns whether there is an errand.
     pub fn mark_reported(&mut self, events: &[Event]) -> bool {
-        let mut acks: HashMap<usize, Vec<String>> = HashMap::new();
+        let mut acks: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         let mut freed = false;
         for event in events {
             let entry = match event.kind {

@@ -17,7 +17,7 @@ mod background;
 mod held_runs;
 mod timings;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -34,12 +34,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use self::held_runs::HeldRuns;
 use self::timings::Timings;
 use crate::jobs::WorkerSettings;
 use crate::jobs::intake::{self, WORKERS};
+use crate::machine;
 
 /// A longer wait gains nothing: the worker polls again anyway.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -65,7 +65,7 @@ impl Default for BusLinkSettings {
 pub struct BusLink {
     post: Post,
     timings: Arc<Timings>,
-    registrations: Mutex<HashMap<WorkerId, Registration>>,
+    registrations: Mutex<BTreeMap<WorkerId, Registration>>,
 }
 
 /// The bus and the names of the channels.
@@ -126,7 +126,7 @@ impl BusLink {
         // Before any run is taken: a run that is cancelled meanwhile must not start.
         let topics = self.post.bus.subscribe(&self.post.topics()).await?;
         // A worker that is restarted under its id is another consumer.
-        let name = format!("{worker}-{}", Uuid::now_v7().simple());
+        let name = format!("{worker}-{}", machine::id().simple());
         let mut consumers: Vec<Arc<dyn Consumer>> = Vec::with_capacity(register.queues.len());
         for queue in &register.queues {
             let channel = self.post.channels.dispatch(queue);
@@ -188,9 +188,9 @@ impl WorkerLink for BusLink {
     async fn register(&self, mut register: Register) -> Result<Registered> {
         let worker_id = match register.worker_id.take() {
             Some(id) => id,
-            None => WorkerId::new(format!("w-{}", Uuid::now_v7().simple()))?,
+            None => WorkerId::new(format!("w-{}", machine::id().simple()))?,
         };
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         register.queues.retain(|queue| seen.insert(queue.clone()));
         let known = self.session(&worker_id).ok();
         let session = match known.filter(|session| session.queues == register.queues) {

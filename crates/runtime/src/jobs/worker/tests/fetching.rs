@@ -53,11 +53,11 @@ async fn what_was_fetched_ahead_and_finds_no_slot_is_given_back() {
     rig.fake.until("it fetches ahead", |script| script.polls.last().is_some_and(|poll| poll.max > 1)).await;
     rig.fake.give(jobs(1..4, "sleep"));
     rig.fake.until("two came back", |script| script.of_kind(EventKind::Released) == 2).await;
-    let released: HashSet<_> = {
+    let released: BTreeSet<_> = {
         let script = rig.fake.script();
         script.events().filter(|e| e.kind == EventKind::Released).map(|e| e.execution_id).collect()
     };
-    assert_eq!(released, HashSet::from([run_id(2), run_id(3)]));
+    assert_eq!(released, BTreeSet::from([run_id(2), run_id(3)]));
     assert_eq!(
         rig.fake.script().heartbeats.last().map_or(0, Vec::len),
         0,

@@ -5,7 +5,7 @@ mod fetching;
 mod reporting;
 mod running;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub struct Script {
     /// This many reports are applied, but return `Unknown`.
     pub replies_to_lose: usize,
     /// Events of these runs are rejected.
-    pub stale: HashSet<ExecutionId>,
+    pub stale: BTreeSet<ExecutionId>,
     /// A report with such an event is rejected as a whole.
     pub minds: Option<fn(&Event) -> bool>,
     /// Reports wait until this is false again.

@@ -78,7 +78,7 @@ async fn an_end_whose_answer_was_lost_is_sent_again_as_it_was() {
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_stale_is_dropped_and_counted() {
     let rig = start(1, no_op());
-    rig.fake.change_script(|script| script.stale = HashSet::from([run_id(1)]));
+    rig.fake.change_script(|script| script.stale = BTreeSet::from([run_id(1)]));
     rig.fake.give(jobs(1..3, "noop"));
     rig.fake.until("both ended", |script| script.of_kind(EventKind::Completed) == 2).await;
     let fake = rig.fake.clone();
@@ -103,7 +103,7 @@ async fn a_run_that_turns_out_to_be_stale_is_stopped_and_says_no_more() {
             }
         }),
     );
-    rig.fake.change_script(|script| script.stale = HashSet::from([run_id(1)]));
+    rig.fake.change_script(|script| script.stale = BTreeSet::from([run_id(1)]));
     rig.fake.give([job(1, "slow")]);
     gone.notified().await;
     let fake = rig.fake.clone();

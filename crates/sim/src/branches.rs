@@ -1,0 +1,35 @@
+//! Branches that must be reached at least once within a run of many seeds, so that a world without violations is not one in
+//! which nothing happened.
+
+/// Every branch, each with what it shows.
+pub const BRANCHES: &[(&str, &str)] = &[
+    ("handoff: offered", "a node offered a run"),
+    ("handoff: taken", "case A or B: another node took a run"),
+    ("handoff: taken before", "the acknowledgement was lost, and the offer came again"),
+    ("handoff: another was first", "of two nodes that wanted a run, one got it"),
+    ("handoff: the run is over", "a run ended while it was offered"),
+    ("handoff: left as an orphan", "cases C and D: no node took a run"),
+    ("drained cleanly", "each run had another owner"),
+    ("drained with orphans left", "a node stopped without them"),
+    ("election refused: another leads", "the lease was held"),
+    ("renewal refused", "a leader learned that it no longer leads"),
+    ("promote refused", "the write of a former leader was refused"),
+    ("dispatch refused", "the write of a former leader was refused"),
+    ("end_as_leader refused", "the write of a former leader was refused"),
+    ("tick refused", "the write of a former leader was refused"),
+    ("mark_cleaned refused", "the write of a former leader was refused"),
+    ("expire refused", "the write of a former leader was refused"),
+    ("remove_workers refused", "the write of a former leader was refused"),
+    ("retire_node refused", "the write of a former leader was refused"),
+    ("report of a former run refused", "a worker reported a run that another has replaced"),
+    ("report of a node that does not own the run refused", "a former owner read a channel"),
+    ("report sent again", "the reply to a report was lost"),
+    ("tick that has its job made no other", "the unique key of a tick"),
+    ("tick of a schedule that moved on refused", "a tick was planned twice"),
+    ("lost run ended by the leader", "a worker was silent"),
+    ("worker declared dead", "a worker was silent"),
+    ("node declared dead", "a node was silent"),
+    ("entry of a dead reader taken over", "a reader of the bus was gone"),
+    ("bus forgot everything", "the bus was empty"),
+    ("dead letter run again", "an operator redrove a job"),
+];

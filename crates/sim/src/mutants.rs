@@ -36,7 +36,8 @@ pub fn catch(name: &'static str, options: &Options) -> Caught {
 
 /// Returns the table of all mutants for `docs/evidence.md`.
 pub fn table(caught: &[Caught]) -> String {
-    let mut table = "| removed | what it is | violated | first seed | seconds |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    let mut table =
+        "| removed | what it is | violated | first seed | seconds |\n| --- | --- | --- | --- | --- |\n".to_owned();
     for Caught { name, removes, outcome, took } in caught {
         let (violated, seed) = match outcome {
             Some(outcome) => (invariants(outcome), outcome.seed.to_string()),

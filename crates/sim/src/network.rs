@@ -126,6 +126,11 @@ impl Network {
         self.trace.lock().add(self.now_ms(), who, line);
     }
 
+    /// Adds a step that the trace counts and does not show.
+    pub fn step(&self, process: &Process) {
+        self.trace.lock().count(self.now_ms(), &process.name);
+    }
+
     pub fn take_trace(&self) -> Trace {
         std::mem::take(&mut self.trace.lock())
     }
@@ -154,7 +159,8 @@ impl Network {
             match fault.kind {
                 Kind::Cut if is_meant => {
                     let only_replies = fault.variant < 0.3;
-                    (fate.applies, fate.reply) = (only_replies, if only_replies { Reply::Lost } else { Reply::Unavailable });
+                    (fate.applies, fate.reply) =
+                        (only_replies, if only_replies { Reply::Lost } else { Reply::Unavailable });
                     fate.after = Duration::from_millis(100);
                 }
                 Kind::Unknown if is_meant && is_write && self.roll(0.4) => fate.reply = Reply::Lost,

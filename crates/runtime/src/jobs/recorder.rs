@@ -41,9 +41,8 @@ pub async fn record(node: &Node, reports: Vec<RunReport>) -> Result<Vec<Recorded
 
 /// Shows ends that the store does not have yet: for the simulator, which has to notice.
 fn publish_uncommitted(node: &Node, reports: &[RunReport]) {
-    let is_completed = |report: &&RunReport| {
-        report.end.as_ref().is_some_and(|end| matches!(end.outcome, Outcome::Completed { .. }))
-    };
+    let is_completed =
+        |report: &&RunReport| report.end.as_ref().is_some_and(|end| matches!(end.outcome, Outcome::Completed { .. }));
     let (Ok(job_type), Ok(queue)) = (JobType::new("uncommitted"), QueueName::new("uncommitted")) else { return };
     for report in reports.iter().filter(is_completed) {
         let (job_type, queue) = (job_type.clone(), queue.clone());

@@ -24,7 +24,8 @@ pub fn check_history(records: &[Record]) -> Vec<Violation> {
                 }));
             }
             Entry::Accepted { job, execution, kind, is_stored: false } => {
-                let text = format!("{by} was sent that `{}` of run {execution} of job {job} is recorded", kind.as_str());
+                let text =
+                    format!("{by} was sent that `{}` of run {execution} of job {job} is recorded", kind.as_str());
                 found.push(Violation::new("J2", format!("{text}, and it was not")));
             }
             Entry::Shown { job, is_stored: false } => {
@@ -84,7 +85,8 @@ fn taken_wrongly(
         return Some(("J6", format!("gave it to {owner}")));
     }
     let was_free = |other: &NodeId| {
-        let is_offered = matches!(before.ownership, Ownership::HandingOff | Ownership::OrphanPending | Ownership::Unowned);
+        let is_offered =
+            matches!(before.ownership, Ownership::HandingOff | Ownership::OrphanPending | Ownership::Unowned);
         is_offered || report.is_some_and(|report| matches!(report.claim, Some(Claim::Take(_)))) || other == owner
     };
     // The leader offers the runs of a dead node, which still stands there as their owner.
@@ -110,7 +112,10 @@ pub fn check_end(ended: &Ended) -> Vec<Violation> {
     let redriven: BTreeSet<JobId> = redriven(&ended.records);
     for (job, runs) in ended.jobs.iter().zip(&ended.runs) {
         if job.status.is_live() {
-            found.push(Violation::new("J3", format!("job {} has not ended: {:?} for {:?}", job.id, job.status, job.owner_node)));
+            found.push(Violation::new(
+                "J3",
+                format!("job {} has not ended: {:?} for {:?}", job.id, job.status, job.owner_node),
+            ));
         }
         let counted = runs.iter().filter(|run| run.status != ExecutionStatus::Released).count();
         if counted != job.attempt as usize {

@@ -24,7 +24,8 @@ pub fn check(records: &[Record]) -> Vec<Violation> {
                 found.push(Violation::new("L2", what));
             }
             Entry::Acts { what, epoch, lease_until_ms: Some(until_ms) } if at_ms > until_ms => {
-                let what = format!("{by} began {what} at {at_ms} ms; its lease of epoch {epoch} ended at {until_ms} ms");
+                let what =
+                    format!("{by} began {what} at {at_ms} ms; its lease of epoch {epoch} ended at {until_ms} ms");
                 found.push(Violation::new("L3", what));
             }
             _ => {}

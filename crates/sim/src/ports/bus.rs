@@ -144,7 +144,9 @@ impl Bus for SimBus {
     async fn subscribe(&self, topics: &[String]) -> Result<Box<dyn Subscription>> {
         let (server, topics, way) = (self.server.clone(), topics.to_vec(), self.way.clone());
         self.way
-            .call("subscribe", false, move || Ok(Box::new(SimSubscription::open(way, server, topics)?) as Box<dyn Subscription>))
+            .call("subscribe", false, move || {
+                Ok(Box::new(SimSubscription::open(way, server, topics)?) as Box<dyn Subscription>)
+            })
             .await
     }
 

@@ -16,7 +16,7 @@ use convoke_core::{Error, JobId, Result, WorkerId};
 use convoke_runtime::jobs::Coordinator;
 use parking_lot::Mutex;
 
-use super::store::StoreServer;
+use super::store_server::StoreServer;
 use super::{now, pause};
 use crate::fault::NODES;
 use crate::history::Entry;

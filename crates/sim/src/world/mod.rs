@@ -15,11 +15,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use convoke_adapters::memory::SeededChance;
+use convoke_core::JobId;
+use convoke_core::jobs::Job;
+use convoke_core::jobs::channels::Channels;
 use convoke_core::ports::store::{JobQuery, JobStore};
 use convoke_core::ports::{Bus, Chance};
-use convoke_core::jobs::channels::Channels;
-use convoke_core::jobs::Job;
-use convoke_core::JobId;
 use parking_lot::Mutex;
 
 use crate::fault::{Fault, NODES, WORKERS};
@@ -32,7 +32,7 @@ use nodes::NodeSlot;
 use workers::WorkerSlot;
 
 /// How long a healed world may take until everything has ended.
-pub const HEALED_MS_MAX: u64 = 45_000;
+pub const HEALED_MS_MAX: u64 = 60_000;
 /// How often a healed world is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// The prefix of the bus's channels.
@@ -144,7 +144,8 @@ impl World {
     fn end(&self, open_channels: Vec<String>) -> Ended {
         let history = &self.network.history;
         let jobs = self.jobs();
-        let runs = |job: &Job| now(self.store.store.history(job.id, 0, 1_000)).map(|page| page.runs).unwrap_or_default();
+        let runs =
+            |job: &Job| now(self.store.store.history(job.id, 0, 1_000)).map(|page| page.runs).unwrap_or_default();
         let records = history.read(<[Record]>::to_vec);
         let acknowledged = records.iter().filter_map(|record| match record.what {
             crate::history::Entry::Acknowledged { job, .. } => Some(job),

@@ -65,11 +65,8 @@ impl World {
             slots[place].process = Some(process.clone());
         }
         self.network.note(&process, || "starts".into());
-        let (world, way) = (self.clone(), |service| Way {
-            network: self.network.clone(),
-            process: process.clone(),
-            service,
-        });
+        let (world, way) =
+            (self.clone(), |service| Way { network: self.network.clone(), process: process.clone(), service });
         let ports = Ports {
             store: Arc::new(SimStore { way: way(Service::Store), server: self.store.clone() }),
             bus: Arc::new(SimBus { way: way(Service::Bus), server: self.bus.clone() }),

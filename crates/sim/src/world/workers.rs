@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use convoke_core::{QueueName, WorkerId};
 use convoke_core::jobs::link::WorkerLink;
+use convoke_core::{QueueName, WorkerId};
 use convoke_runtime::jobs::worker::{BusLink, BusLinkSettings, Context, Failure, Handlers, Settings, Shutdown, Worker};
 use tokio::task::AbortHandle;
 
@@ -61,10 +61,8 @@ impl World {
             let way = Way { network, process, service: Service::Bus };
             let bus = Arc::new(SimBus { way, server: self.bus.clone() });
             let settings = nodes::settings().worker;
-            let settings = BusLinkSettings {
-                heartbeat_interval: settings.heartbeat_interval,
-                stale_after: settings.stale_after,
-            };
+            let settings =
+                BusLinkSettings { heartbeat_interval: settings.heartbeat_interval, stale_after: settings.stale_after };
             return Arc::new(BusLink::new(bus, self.channels.clone(), self.clock.clone(), settings));
         }
         Arc::new(SimLink {

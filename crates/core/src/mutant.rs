@@ -23,6 +23,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("commit before the publication", "the order of the commit of a report and its event"),
     ("acknowledge after the commit", "the order of the commit of an enqueue and its acknowledgement on the bus"),
     ("renewal counted from before the request", "the beginning of a lease: it is counted from the response"),
+    ("work ends with the lease", "the end of a leader's pass, wherever it waits, when its lease is up"),
     ("group begins at 0", "the beginning of a new group: it begins behind the last entry"),
     ("trim only what was read", "the wait for the acknowledgement before an entry of a queue is dropped"),
     ("lost runs run again", "the end of runs whose worker is silent"),

@@ -329,7 +329,7 @@ fn product() -> Vec<(String, String)> {
             let path = entry.expect("a readable entry").path();
             let name = path.strip_prefix(&root).expect("under the root").to_string_lossy().into_owned();
             let is_of_product =
-                !["testkit", "bench", "ui-tests"].iter().any(|it| name.starts_with(&format!("crates/{it}")))
+                !["testkit", "bench", "sim", "ui-tests"].iter().any(|it| name.starts_with(&format!("crates/{it}")))
                     && !name.split('/').any(|part| ["tests", "examples", "benches", "tests.rs"].contains(&part));
             if path.is_dir() {
                 left.push(path);
@@ -378,6 +378,66 @@ fn a_field_of_a_job_is_known_to_few_files() {
             counted.join("\n")
         );
         assert!(counted.contains(&"crates/core/src/jobs/template.rs"), "the names are those of a field");
+    }
+}
+
+/// So that a simulation repeats itself. Ports and tokio's clock are all the time and chance that the runtime has; what is given
+/// no port for them uses `machine.rs`, which a simulation replaces.
+#[test]
+fn runtime_reads_time_and_draws_numbers_by_its_ports_alone() {
+    const FORBIDDEN: [&str; 8] = [
+        "std::time::Instant",
+        "std::time::{Duration, Instant}",
+        "SystemTime",
+        "Timestamp::now",
+        "now_v7",
+        "rand::",
+        "RandomState",
+        "thread::current",
+    ];
+    let sources = sources();
+    let is_read = |name: &str| {
+        name.starts_with("crates/runtime/src/") && !name.contains("/tests") && name != "crates/runtime/src/machine.rs"
+    };
+    let runtime = sources.iter().filter(|(name, _)| is_read(name));
+    let found = lines(runtime, |_, code| FORBIDDEN.iter().any(|name| code.contains(name)));
+    assert!(found.is_empty(), "time and chance come from ports, from tokio or from machine.rs:\n{}", found.join("\n"));
+}
+
+/// The order of a hash map is another in each process, and `select!` chooses at random unless it is `biased`.
+#[test]
+fn nothing_in_core_and_runtime_is_decided_by_the_order_of_a_hash_map_or_of_a_select() {
+    let sources = sources();
+    let ours = |name: &str| name.starts_with("crates/core/src/") || name.starts_with("crates/runtime/src/");
+    let ordered = sources.iter().filter(|(name, _)| ours(name));
+    let found = lines(ordered.clone(), |_, code| code.contains("HashMap") || code.contains("HashSet"));
+    assert!(found.is_empty(), "use BTreeMap and BTreeSet:\n{}", found.join("\n"));
+    let mut unbiased = Vec::new();
+    for (name, text) in ordered {
+        for (place, _) in text.match_indices("select! {") {
+            let body = text[place..].lines().skip(1).map(str::trim).find(|line| !line.starts_with("//"));
+            if body != Some("biased;") {
+                unbiased.push(format!("{name}:{}", text[..place].lines().count()));
+            }
+        }
+    }
+    assert!(unbiased.is_empty(), "begin with `biased;`:\n{}", unbiased.join("\n"));
+}
+
+/// Switches that remove a fence are not in the product.
+#[test]
+fn only_the_simulator_enables_mutants_and_nobody_links_it() {
+    for package in manifests() {
+        let name = text(&package["name"]);
+        let by_feature = package["features"].as_object().expect("features").iter();
+        let asks = |list: &Value| list.to_string().contains("mutants");
+        let own: Vec<_> = by_feature.filter(|(feature, list)| *feature != "mutants" && asks(list)).collect();
+        assert!(own.is_empty(), "{name} enables mutants by {own:?}");
+        for dependency in dependencies(&package) {
+            assert_ne!(dependency.name, "convoke-sim", "{name} links the simulator");
+            let enables = dependency.features.iter().any(|on| on == "mutants");
+            assert!(!enables || name == "convoke-sim", "{name} enables mutants of {}", dependency.name);
+        }
     }
 }
 

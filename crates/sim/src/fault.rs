@@ -62,7 +62,7 @@ kinds! {
     Pause = "pause",
     /// A worker is paused for longer than it may be silent.
     PauseWorker = "pause-worker",
-    /// The wall clock of a node jumps by minutes.
+    /// The wall clock of a node jumps ahead or back.
     Skew = "skew",
     /// The store takes no writes.
     Full = "full",

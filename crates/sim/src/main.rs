@@ -14,6 +14,8 @@ use serde_json::json;
 
 /// Seeds from which on every branch must be reached.
 const SEEDS_OF_ALL_BRANCHES: u64 = 500;
+/// Around the table of mutants in a document.
+const MARKERS: [&str; 2] = ["<!-- fences -->", "<!-- /fences -->"];
 /// Lines of a trace that are shown: the last ones.
 const LINES_SHOWN: usize = 120;
 
@@ -37,9 +39,9 @@ struct Args {
     /// Run each seed twice and compare the traces.
     #[arg(long)]
     check_twice: bool,
-    /// Remove each fence in turn, and print the table of what was noticed for docs/evidence.md.
-    #[arg(long, conflicts_with_all = ["mutant", "json"])]
-    evidence: bool,
+    /// Remove each fence in turn, and print the table of what was noticed; with a file, write it between that file's markers.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with_all = ["mutant", "json"])]
+    evidence: Option<String>,
     /// Write one JSON object for each seed that failed, and one for the run.
     #[arg(long)]
     json: bool,
@@ -67,7 +69,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if args.evidence { evidence(&options) } else { simulate(&args, &options) }
+    match &args.evidence {
+        Some(file) => evidence(file, &options),
+        None => simulate(&args, &options),
+    }
 }
 
 fn options(args: &Args) -> Result<Options, String> {
@@ -197,7 +202,7 @@ fn report_json(summary: &Summary, missing: &[&str], options: &Options) {
     println!("{}", json!({ "seeds": summary.seeds, "failed": failed, "reached": reached, "missing": missing }));
 }
 
-fn evidence(options: &Options) -> ExitCode {
+fn evidence(file: &str, options: &Options) -> ExitCode {
     let options = Options { seeds: mutants::SEEDS_MAX, ..options.clone() };
     let mut all = Vec::new();
     for (name, _) in MUTANTS {
@@ -206,6 +211,21 @@ fn evidence(options: &Options) -> ExitCode {
         eprintln!("{name}: {found}");
         all.push(caught);
     }
-    print!("{}", mutants::table(&all));
+    let table = mutants::table(&all);
+    if file == "-" {
+        print!("{table}");
+    } else if let Err(message) = write_between_markers(file, &table) {
+        eprintln!("convoke-sim: {message}");
+        return ExitCode::from(2);
+    }
     if all.iter().all(|caught| caught.outcome.is_some()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Replaces what a document has between the markers of this table.
+fn write_between_markers(file: &str, table: &str) -> Result<(), String> {
+    let document = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let [begin, end] = MARKERS;
+    let (before, rest) = document.split_once(begin).ok_or_else(|| format!("{file}: expected the marker {begin}"))?;
+    let (_, after) = rest.split_once(end).ok_or_else(|| format!("{file}: expected the marker {end}"))?;
+    std::fs::write(file, format!("{before}{begin}\n{table}{end}{after}")).map_err(|error| format!("{file}: {error}"))
 }

@@ -126,6 +126,11 @@ impl Network {
         self.trace.lock().add(self.now_ms(), who, line);
     }
 
+    /// Adds a step that the trace counts and does not show.
+    pub fn step(&self, process: &Process) {
+        self.trace.lock().count(self.now_ms(), &process.name);
+    }
+
     pub fn take_trace(&self) -> Trace {
         std::mem::take(&mut self.trace.lock())
     }

@@ -24,11 +24,16 @@ impl Trace {
 
     /// Adds a step.
     pub fn add(&mut self, at_ms: u64, who: &str, line: impl FnOnce() -> String) {
-        (at_ms, who).hash(&mut self.hasher);
-        self.steps += 1;
+        self.count(at_ms, who);
         if self.is_read && self.lines.len() < LINES_MAX {
             self.lines.push(format!("{at_ms:>6} ms  {who:<4} {}", line()));
         }
+    }
+
+    /// Adds a step without a line.
+    pub fn count(&mut self, at_ms: u64, who: &str) {
+        (at_ms, who).hash(&mut self.hasher);
+        self.steps += 1;
     }
 
     /// Returns the number of all steps so far.

@@ -79,6 +79,17 @@ impl Tenure {
         }
     }
 
+    /// Waits until the time is up, also if the term was ended early: until then its holder may finish what it has begun.
+    pub async fn expired(&self) {
+        while !has_come(*self.certain_until.lock()) {
+            if overstays() {
+                std::future::pending::<()>().await;
+            }
+            // It may have been extended meanwhile.
+            tokio::time::sleep_until(self.certain_until()).await;
+        }
+    }
+
     /// Waits until the term is ended early.
     pub(super) async fn given_up(&self) {
         self.over.cancelled().await;

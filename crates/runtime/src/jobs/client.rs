@@ -125,7 +125,6 @@ mod tests {
     use jiff::Timestamp;
     use parking_lot::Mutex;
 
-    use uuid::Uuid;
 
     use super::*;
 
@@ -236,7 +235,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiting_asks_until_the_job_has_ended() {
         let fake = Fake::failing([]);
-        let job = Client::new(fake.clone()).ended(JobId(Uuid::nil())).await.expect("ended");
+        let job = Client::new(fake.clone()).ended(JobId(uuid::Uuid::nil())).await.expect("ended");
         assert_eq!(job.status, Status::Completed);
         assert_eq!(*fake.looks.lock(), [Some(WAIT); 4]);
     }

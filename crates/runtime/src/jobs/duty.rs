@@ -15,14 +15,16 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use convoke_core::history::Record;
+use convoke_core::mutant::mutant;
 use convoke_core::shards::coordinator::Rebalanced;
 use convoke_core::{Error, Result};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use metrics::Histogram;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
@@ -227,9 +229,17 @@ impl Duty {
     }
 
     /// Runs a duty of the leader for its term, which ends if the duty fails. Does nothing for a duty of every node.
+    ///
+    /// A pass that has begun may finish after the term was ended early. It is dropped where it waits once the time of the
+    /// lease is up: a slow store must not keep a leader at work while the next one begins.
     pub(super) async fn lead(&self, leader: Arc<LeaderState>) {
         let Start::Leader(start) = &self.start else { return };
-        if let Err(failure) = catch(|| start(leader.clone())).await {
+        let ended = tokio::select! {
+            biased;
+            () = leader.term.expired(), if !mutant("work ends with the lease") => return,
+            ended = catch(|| start(leader.clone())) => ended,
+        };
+        if let Err(failure) = ended {
             telemetry::duty_failed(self.name);
             // A leader without one of its duties must not keep the lease.
             error!(task = self.name, error = failure, "leader task failed: the term ends");

@@ -8,15 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use convoke_core::jobs::link::{
     ClientLink, Enqueued, Event, Heartbeat, HeartbeatReply, Poll, Polled, Register, Registered, Report, Reported,
-    WorkerLink,
+    ScheduleCall, WorkerLink,
 };
 use convoke_core::jobs::{Job, JobSpec};
 use convoke_core::ports::store::JobStore;
-use convoke_core::{Error, JobId, Result, WorkerId};
+use convoke_core::{Error, JobId, Json, Result, WorkerId};
 use convoke_runtime::jobs::Coordinator;
 use parking_lot::Mutex;
 
-use super::store::StoreServer;
+use super::store_server::StoreServer;
 use super::{now, pause};
 use crate::fault::NODES;
 use crate::history::Entry;
@@ -193,6 +193,14 @@ impl ClientLink for SimLink {
 
     async fn retry(&self, id: JobId) -> Result<Job> {
         self.call("retry", PATIENCE, |node| async move { ClientLink::retry(&node, id).await }).await
+    }
+
+    async fn schedule(&self, call: ScheduleCall) -> Result<Json> {
+        self.call("schedule", PATIENCE, |node| {
+            let call = call.clone();
+            async move { ClientLink::schedule(&node, call).await }
+        })
+        .await
     }
 }
 

@@ -9,11 +9,13 @@ mod bus_readers;
 mod leases;
 mod link;
 mod store;
+mod store_server;
 
 pub use bus::{BusServer, SimBus};
 pub use leases::{LeaseServer, SimLeases};
 pub use link::{Directory, SimLink};
-pub use store::{SimStore, StoreServer};
+pub use store::SimStore;
+pub use store_server::StoreServer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,22 @@ use crate::process::Process;
 
 /// How long a caller waits for the reply of a call whose reply never comes.
 const PATIENCE: Duration = Duration::from_millis(800);
+
+/// Calls that succeed all the time: a trace does not show them.
+const ROUTINE: [&str; 12] = [
+    "publish",
+    "announce",
+    "worker heartbeats",
+    "node heartbeat",
+    "enroll",
+    "roster",
+    "read the lease",
+    "renew",
+    "promote",
+    "expire",
+    "expire_audit",
+    "trim",
+];
 
 /// A process's way to one service.
 #[derive(Clone)]
@@ -59,9 +77,12 @@ impl Way {
         pause(before).await;
         // What is read and does not arrive has changed nothing.
         let result = if applies && (is_write || reply == Reply::Delivered) { Some(act()) } else { None };
-        if is_write || reply != Reply::Delivered {
+        let went_well = matches!(result, Some(Ok(_))) && reply == Reply::Delivered;
+        if !went_well || (is_write && !ROUTINE.contains(&what)) {
             let shown = result.as_ref().map_or("not applied".into(), shown);
             self.network.note(&self.process, || format!("{what}: {shown}{}", reply.suffix()));
+        } else {
+            self.network.step(&self.process);
         }
         pause(after).await;
         self.process.running().await;

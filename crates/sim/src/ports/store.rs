@@ -1,6 +1,4 @@
-//! The store of a world, and a process's way to it.
-//!
-//! The server writes the history: at the step in which the store decides, before any other process can act.
+//! A process's way to the store.
 
 use std::sync::Arc;
 
@@ -14,161 +12,12 @@ use convoke_core::jobs::wire::NodeState;
 use convoke_core::jobs::{Job, LogLine, NewJob, Queue, QueuePatch, RunReport, Status};
 use convoke_core::ports::store::*;
 use convoke_core::shards::{RosterChange, ShardMember};
-use convoke_core::{Epoch, Error, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
+use convoke_core::{Epoch, JobId, NodeId, QueueName, Result, ScheduleName, WorkerId};
 use jiff::Timestamp;
 
+use super::store_server::{By, StoreServer, change_line};
 use super::{Way, now};
-use crate::branches::BRANCHES;
-use crate::history::{Entry, Reported};
-use crate::network::Network;
-
-/// The store itself.
-pub struct StoreServer {
-    pub store: MemoryStore,
-    network: Arc<Network>,
-}
-
-type By = Arc<str>;
-
-impl StoreServer {
-    pub fn new(network: Arc<Network>) -> Arc<Self> {
-        Arc::new(StoreServer { store: MemoryStore::new(), network })
-    }
-
-    fn add(&self, by: &By, what: Entry) {
-        self.network.history.add(self.network.now_ms(), by, what);
-    }
-
-    /// Returns a job as it is now.
-    pub fn job(&self, id: JobId) -> Option<Job> {
-        now(self.store.get(&[id])).ok()?.into_iter().next().flatten()
-    }
-
-    fn sealed(&self) -> u64 {
-        now(self.store.sealed()).unwrap_or_default().0
-    }
-
-    fn raise_seal(&self, by: &By, epoch: Epoch) -> Result<()> {
-        let before = self.sealed();
-        let result = now(self.store.raise_seal(epoch));
-        match result {
-            Ok(()) => self.add(by, Entry::Sealed { epoch: epoch.0, before }),
-            Err(_) => self.network.history.reach("seal refused"),
-        }
-        result
-    }
-
-    fn fenced<T>(&self, by: &By, what: &'static str, fence: Fence, act: impl FnOnce() -> Result<T>) -> Result<T> {
-        let (epoch, sealed) = (fence.epoch().0, self.sealed());
-        let result = act();
-        let is_refused = matches!(result, Err(Error::Fenced { .. }));
-        if is_refused && let Some(branch) = refusal(what) {
-            self.network.history.reach(branch);
-        }
-        self.add(by, Entry::Fenced { what, epoch, sealed, is_refused });
-        result
-    }
-
-    /// Records how a write changed these jobs.
-    fn changing<T>(
-        &self,
-        by: &By,
-        what: &'static str,
-        jobs: &[JobId],
-        report: impl Fn(usize) -> Option<Reported>,
-        act: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        let before = now(self.store.get(jobs))?;
-        let result = act()?;
-        let after = now(self.store.get(jobs))?;
-        for (place, (before, after)) in before.into_iter().zip(after).enumerate() {
-            if before != after {
-                let (before, after) = (before.map(Box::new), after.map(Box::new));
-                self.add(by, Entry::Changed { what, before, after, report: report(place) });
-            }
-        }
-        Ok(result)
-    }
-
-    fn record(
-        &self,
-        by: &By,
-        what: &'static str,
-        reports: Vec<RunReport>,
-        act: impl Fn(Vec<RunReport>) -> Result<Vec<Recorded>>,
-    ) -> Result<Vec<Recorded>> {
-        // One at a time, so that each change has its report. The store promises that each stands alone.
-        let mut all = Vec::with_capacity(reports.len());
-        for report in reports {
-            let asked = Reported {
-                execution: report.execution,
-                claim: report.owner.clone(),
-                ends: report.end.is_some(),
-                from: None,
-            };
-            let (jobs, lost) = ([report.job], is_lost(&report));
-            let recorded = self.changing(by, what, &jobs, |_| Some(asked.clone()), || act(vec![report]))?;
-            match recorded.first() {
-                Some(Recorded::Stale) => self.rejected(by, what, "report of a former run refused"),
-                Some(Recorded::NotOwner) => {
-                    self.rejected(by, what, "report of a node that does not own the run refused")
-                }
-                Some(Recorded::Duplicate) => self.network.history.reach("report sent again"),
-                Some(Recorded::Applied(_)) if lost => self.network.history.reach("lost run ended by the leader"),
-                _ => {}
-            }
-            all.extend(recorded);
-        }
-        Ok(all)
-    }
-
-    fn rejected(&self, by: &By, what: &'static str, reason: &'static str) {
-        self.network.history.reach(reason);
-        self.add(by, Entry::Rejected { what, reason });
-    }
-
-    fn reassign(&self, by: &By, changes: Vec<Reassign>) -> Result<Vec<Reassigned>> {
-        let mut all = Vec::with_capacity(changes.len());
-        for change in changes {
-            let (jobs, to) = ([change.job], change.to.clone());
-            let (execution, from) = (change.execution, Some(change.from.clone()));
-            let asked = Reported { execution, claim: None, ends: false, from };
-            let result = self.changing(
-                by,
-                "reassign",
-                &jobs,
-                |_| Some(asked.clone()),
-                || now(self.store.reassign(vec![change])),
-            )?;
-            let branch = match (&to, result.first()) {
-                (Handover::Take(_), Some(Reassigned::Done)) => "handoff: taken",
-                (Handover::Take(node), Some(Reassigned::OwnedBy(Some(owner)))) if owner == node => {
-                    "handoff: taken before"
-                }
-                (Handover::Take(_), Some(Reassigned::OwnedBy(_))) => "handoff: another was first",
-                (Handover::Take(_), Some(Reassigned::Over)) => "handoff: the run is over",
-                (Handover::Offer, Some(Reassigned::Done)) => "handoff: offered",
-                (Handover::Orphan, Some(Reassigned::Done)) => "handoff: left as an orphan",
-                (Handover::Keep, Some(Reassigned::Done)) => "handoff: kept",
-                _ => "handoff: refused",
-            };
-            self.network.history.reach(branch);
-            all.extend(result);
-        }
-        Ok(all)
-    }
-}
-
-/// Returns the branch of a refused write of a leader.
-fn refusal(what: &str) -> Option<&'static str> {
-    let is_meant = |branch: &&str| branch.strip_suffix(" refused") == Some(what);
-    BRANCHES.iter().map(|(branch, _)| *branch).find(is_meant)
-}
-
-fn is_lost(report: &RunReport) -> bool {
-    use convoke_core::jobs::Outcome;
-    report.end.as_ref().is_some_and(|end| matches!(end.outcome, Outcome::Lost { .. }))
-}
+use crate::history::Entry;
 
 /// A process's way to the store.
 #[derive(Clone)]
@@ -245,6 +94,10 @@ impl JobStore for SimStore {
         self.read("list", move |store| now(store.list(query))).await
     }
 
+    async fn count(&self, query: JobQuery) -> Result<JobCount> {
+        self.read("count", move |store| now(store.count(query))).await
+    }
+
     async fn history(&self, id: JobId, after: u64, limit: usize) -> Result<HistoryPage> {
         self.read("history", move |store| now(store.history(id, after, limit))).await
     }
@@ -289,7 +142,9 @@ impl RunStore for SimStore {
         self.lead("dispatch", fence, move |server, by| {
             let dispatched = now(server.store.dispatch(fence, order))?;
             for run in &dispatched.runs {
-                let after = server.job(run.job_id).map(Box::new);
+                let after = server.job(run.job_id);
+                server.network.note_of(by, || format!("dispatch: {}", change_line(None, after.as_ref())));
+                let after = after.map(Box::new);
                 server.add(by, Entry::Changed { what: "dispatch", before: None, after, report: None });
             }
             Ok(dispatched)

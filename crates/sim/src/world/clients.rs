@@ -114,6 +114,7 @@ impl World {
         let name = ScheduleName::new("each-second").expect("a name");
         let mut spec = ScheduleSpec::new(JobType::new("tick").expect("a name"));
         spec.cron = Some("* * * * * *".into());
+        spec.missed = Some(convoke_core::jobs::schedule::Missed::All);
         spec.template.max_retries = Some(3);
         spec.overlap = Some(convoke_core::jobs::schedule::Overlap::Allow);
         for _ in 0..3 {

@@ -32,7 +32,7 @@ use nodes::NodeSlot;
 use workers::WorkerSlot;
 
 /// How long a healed world may take until everything has ended.
-pub const HEALED_MS_MAX: u64 = 45_000;
+pub const HEALED_MS_MAX: u64 = 60_000;
 /// How often a healed world is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// The prefix of the bus's channels.

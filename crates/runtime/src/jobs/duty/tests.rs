@@ -60,6 +60,25 @@ fn every_second() -> Every {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_pass_of_a_leader_is_dropped_where_it_waits_once_its_lease_is_up() {
+    static WRITES: AtomicUsize = AtomicUsize::new(0);
+    async fn writes_to_a_slow_store(_: Arc<LeaderState>, mut run: DutyRun<Every>) -> Result<()> {
+        while run.next().await {
+            for _ in 0..10 {
+                WRITES.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_secs(25)).await;
+            }
+        }
+        Ok(())
+    }
+    let leader = Arc::new(fixture::leader(fixture::node().await, Epoch(1)).await);
+    let duty = Duty::leader("slow", every_second(), writes_to_a_slow_store, "", "");
+    duty.lead(leader.clone()).await;
+    assert!(leader.term.is_over());
+    assert_eq!(WRITES.load(Ordering::SeqCst), 3, "those that began within the minute of its lease");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_duty_that_panics_starts_again_and_is_counted() {
     static STARTS: AtomicUsize = AtomicUsize::new(0);
     async fn panics_twice(_: Arc<Node>, mut run: DutyRun<Every>) -> Result<()> {

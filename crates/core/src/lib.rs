@@ -32,13 +32,13 @@ pub mod strict;
 pub mod verify;
 mod whole;
 
-#[cfg(test)]
-mod tests {
-    pub mod model;
-}
-
 pub use byte_budget::ByteBudget;
 pub use error::{Error, Invalid, Result};
 pub use ids::{Epoch, ExecutionId, JobId, JobType, NodeId, QueueName, ScheduleName, ServiceName, WorkerId};
 pub use json::Json;
 pub use sections::Secret;
+
+#[cfg(test)]
+mod tests {
+    pub mod model;
+}

@@ -125,7 +125,6 @@ mod tests {
     use jiff::Timestamp;
     use parking_lot::Mutex;
 
-
     use super::*;
 
     /// Fails as often as it is set to, then succeeds.

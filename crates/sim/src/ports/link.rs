@@ -26,18 +26,21 @@ use crate::process::Process;
 /// How long a caller waits for a node that does not respond.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
+/// A node that runs, with its process.
+type Running = (Arc<Process>, Coordinator);
+
 /// Which node runs at which place.
 #[derive(Default)]
 pub struct Directory {
-    nodes: Mutex<[Option<(Arc<Process>, Coordinator)>; NODES]>,
+    nodes: Mutex<[Option<Running>; NODES]>,
 }
 
 impl Directory {
-    pub fn set(&self, place: usize, node: Option<(Arc<Process>, Coordinator)>) {
+    pub fn set(&self, place: usize, node: Option<Running>) {
         self.nodes.lock()[place] = node;
     }
 
-    pub fn get(&self, place: usize) -> Option<(Arc<Process>, Coordinator)> {
+    pub fn get(&self, place: usize) -> Option<Running> {
         self.nodes.lock()[place].clone()
     }
 }

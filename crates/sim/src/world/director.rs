@@ -69,7 +69,7 @@ impl World {
             }
             Kind::Skew => {
                 // Half of them by less than a tick.
-                let most = if fault.at_ms % 2 == 0 { SKEW_MS_MAX } else { 1_500.0 };
+                let most = if fault.at_ms.is_multiple_of(2) { SKEW_MS_MAX } else { 1_500.0 };
                 let ahead = (fault.variant - 0.5) * 2.0 * most;
                 self.clocks[target].set_ahead(ahead as i64);
                 tokio::time::sleep(span).await;

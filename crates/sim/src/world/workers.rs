@@ -119,7 +119,7 @@ impl World {
             5..=8 => drawn % 900,
             _ => 1_500 + drawn % 3_000,
         };
-        if drawn % 7 == 0 {
+        if drawn.is_multiple_of(7) {
             // Not worth an error: the run is over.
             let _ = context.progress(50, "half").await;
         }

@@ -38,12 +38,16 @@ const REPORT_FOR: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
+    /// The id of the worker
     #[arg(long)]
     id: WorkerId,
+    /// Addresses of the nodes, with commas between
     #[arg(long)]
     servers: String,
+    /// The queues that it serves
     #[arg(long, value_delimiter = ',')]
     queues: Vec<String>,
+    /// The file for the runs that it received and reported
     #[arg(long)]
     history: PathBuf,
 }

@@ -43,7 +43,6 @@ const PARTS: [(End, u64); 7] = [
 
 pub async fn fill(target: &Target, jobs: u64, report: &Report) -> Result<()> {
     let mut filler = Filler { target, connection: target.connect().await? };
-    filler.register().await?;
     for (part, (end, percent)) in PARTS.into_iter().enumerate() {
         let count = (jobs * percent / 100).max(1);
         report.phase(&format!("filling the store: {count} jobs of part {} of {}", part + 1, PARTS.len()));
@@ -70,6 +69,7 @@ impl Filler<'_> {
         Ok(if response.is_empty() { Value::Null } else { serde_json::from_slice(response)? })
     }
 
+    /// Registers the worker, again if it was silent for so long that it counts as dead.
     async fn register(&mut self) -> Result<()> {
         let queues: Vec<String> = (0..QUEUES).map(|n| format!("{READ}{n}")).collect();
         let body = json!({"workerId": "bench-pages", "queues": queues, "concurrency": 100_000});
@@ -95,6 +95,7 @@ impl Filler<'_> {
 
     /// Ends runs until as many have ended.
     async fn end_all(&mut self, end: End, count: u64) -> Result<()> {
+        self.register().await?;
         let mut left = count;
         while left > 0 {
             let poll = json!({"workerId": "bench-pages", "max": 5_000, "wait": "20s"});
@@ -135,6 +136,7 @@ impl Filler<'_> {
 
     /// Makes a run with a long log.
     async fn log(&mut self) -> Result<()> {
+        self.register().await?;
         let body = json!({"type": "bench.log", "queue": format!("{READ}0"), "correlationId": LOGGED_CORRELATION});
         self.call("POST", "/v1/jobs", &body).await?;
         let poll = json!({"workerId": "bench-pages", "max": 1, "wait": "20s"});

@@ -187,9 +187,10 @@ async fn manage_schedules(client: &convoke::Client, server: &Server) {
     );
     let names = client.schedules().await.expect("read").into_iter().map(|each| each.name).collect::<Vec<_>>();
     assert_eq!(names, ["notes", "raw"]);
-    assert!(client.resume_schedule("notes").await.expect("resumed").next_run_at.is_some());
+    let resumed = client.resume_schedule("notes").await.expect("resumed");
     server.advance(HOUR).await.expect("moved");
-    assert!(client.read_schedule("notes").await.expect("read").last_run_at.is_some());
+    let read = client.read_schedule("notes").await.expect("read");
+    assert_eq!(read.last_run_at, resumed.next_run_at, "{resumed:?} then {read:?}");
     let triggered = client.trigger_schedule("raw").await.expect("triggered");
     assert_eq!(triggered.definition.job_type.as_str(), "report");
     assert!(client.pause_schedule("raw").await.expect("paused").paused);

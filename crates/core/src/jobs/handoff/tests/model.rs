@@ -234,9 +234,6 @@ fn small(without: Without) -> Handoff {
 #[test]
 fn model_of_the_handoff_each_run_has_one_keeper_in_every_order_of_events() {
     model::holds("handoff", "1 run, 3 nodes, 4 s", small(Without::Nothing));
-    if model::scaled(false, true) {
-        model::holds("handoff", "1 run, 3 nodes, 5 s", Handoff { until: 5, ..small(Without::Nothing) });
-    }
 }
 
 #[test]

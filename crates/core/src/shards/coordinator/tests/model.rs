@@ -458,12 +458,6 @@ fn small(without: Without) -> Move {
 #[test]
 fn model_of_a_shard_move_one_works_on_it_in_every_order_of_events() {
     model::holds("shard move", "2 workers, 1 s", small(Without::Nothing));
-    if model::scaled(false, true) {
-        let small = || small(Without::Nothing);
-        model::holds("shard move", "2 workers, 1 s, 1 repeated message", Move { repeats: 1, ..small() });
-        model::holds("shard move", "2 workers, 1 s, 1 crash", Move { crashes: 1, ..small() });
-        model::holds("shard move", "2 workers, 1 s, 1 takeover", Move { takeovers: 1, ..small() });
-    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use convoke_sim::run::{self, Options, Summary};
 use convoke_testkit::scale::Scaled;
 
 /// The seeds are split into parts, which run side by side.
-const SEEDS_OF_A_PART: Scaled<u64> = Scaled { quick: 50, full: 300 };
-const SEEDS_RUN_TWICE: Scaled<u64> = Scaled { quick: 15, full: 100 };
+const SEEDS_OF_A_PART: Scaled<u64> = Scaled { quick: 50, full: 125 };
+const SEEDS_RUN_TWICE: Scaled<u64> = Scaled { quick: 15, full: 30 };
 
 /// Shows what failed, with the command that runs it again.
 fn expect_nothing_broken(summary: &Summary, options: &Options) {

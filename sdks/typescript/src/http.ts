@@ -2,6 +2,7 @@
 
 import { Buffer } from "node:buffer";
 
+import { Deadline } from "./deadline.js";
 import { Rejected, Unavailable } from "./errors.js";
 import { parse, type Json } from "./json.js";
 import { RESPONSE_BYTES_MAX } from "./limits.js";
@@ -40,7 +41,16 @@ export async function send(servers: Servers, call: Call): Promise<Json> {
 }
 
 async function exchange(server: string, token: string | undefined, call: Call): Promise<Json> {
-  const timeout = AbortSignal.timeout(Math.ceil(call.waitMs ?? 0) + RESPONSE_TIMEOUT_MS);
+  const others = call.signal ? [call.signal] : [];
+  const deadline = new Deadline(Math.ceil(call.waitMs ?? 0) + RESPONSE_TIMEOUT_MS, ...others);
+  try {
+    return await exchangeUntil(deadline.signal, server, token, call);
+  } finally {
+    deadline.end();
+  }
+}
+
+async function exchangeUntil(signal: AbortSignal, server: string, token: string | undefined, call: Call): Promise<Json> {
   const headers: Record<string, string> = {};
   if (call.body !== undefined) headers["content-type"] = "application/json";
   if (token !== undefined) headers["authorization"] = `Bearer ${token}`;
@@ -49,7 +59,7 @@ async function exchange(server: string, token: string | undefined, call: Call): 
     headers,
     body: call.body ?? null,
     redirect: "error",
-    signal: call.signal ? AbortSignal.any([call.signal, timeout]) : timeout,
+    signal,
   });
   const text = await bounded(response);
   if (response.ok) return text === "" ? null : parse(text);

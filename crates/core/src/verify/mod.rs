@@ -1,7 +1,7 @@
 //! Checks histories against the invariants: what [`decisions`](crate::decisions) of any number of processes prove.
 //!
 //! Lines may come in any order, and the clocks of their processes may differ: nothing is concluded from `at`, with one
-//! exception that is named where it is ([`j1_acknowledged`]). Order follows from numbers: an operation began after
+//! exception that is named where it is (`j1_acknowledged`). Order follows from numbers: an operation began after
 //! another of its process had ended (`since`), a later attempt of a job comes after an earlier one, the end of a run
 //! after its dispatch.
 //!

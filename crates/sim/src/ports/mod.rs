@@ -1,7 +1,7 @@
 //! The ports of the simulated processes: the engines in memory, behind a network that can fail.
 //!
 //! An engine in memory never waits, so that a call is one step: either it is applied or it is not. What happens around that
-//! step is decided by [`Fate`], which the [`Network`](crate::network::Network) draws for every call from the faults of the
+//! step is decided by [`Fate`], which the [`Network`] draws for every call from the faults of the
 //! moment. A call that is late is applied although its caller has given up, as a request that was on its way.
 
 mod bus;

@@ -9,6 +9,7 @@ import process from "node:process";
 import { setImmediate } from "node:timers";
 
 import { withRun } from "../context.js";
+import { Deadline } from "../deadline.js";
 import { milliseconds, type Duration } from "../duration.js";
 import { ConvokeError, InvalidArguments, Rejected, Retry, Unavailable } from "../errors.js";
 import { send, sleep } from "../http.js";
@@ -381,9 +382,11 @@ export class Worker {
   }
 
   async #drain(): Promise<void> {
-    const end = AbortSignal.any([AbortSignal.timeout(this.#drainMs), this.#ending.signal]);
-    end.addEventListener("abort", () => this.#wakeFetch(), { once: true });
-    while (this.#table.live > 0 && !end.aborted) await new Promise<void>((resolve) => (this.#wakeFetch = resolve));
+    const deadline = new Deadline(this.#drainMs, this.#ending.signal);
+    const { signal } = deadline;
+    signal.addEventListener("abort", () => this.#wakeFetch(), { once: true });
+    while (this.#table.live > 0 && !signal.aborted) await new Promise<void>((resolve) => (this.#wakeFetch = resolve));
+    deadline.end();
     this.#table.releaseAll(new DOMException("the worker ends", "AbortError"));
     this.#wakeReport();
   }

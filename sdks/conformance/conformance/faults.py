@@ -57,7 +57,8 @@ def drain(case: Case) -> None:
     same(case.server.job(job_id)["result"], "done", "the result is recorded before the worker has left")
     same(case.server.get("/v1/workers")["workers"], [], "the workers")
     expect(not worker.has_event("run", jobId=left), "no more runs are taken")
-    same(case.server.job(left)["attempt"], 0, "the attempts of the job that was left")
+    # It may have been sent to the worker before the leader knew: then it is released, and the attempt does not count.
+    case.until(lambda: bool(case.server.job(left)["attempt"] == 0), "no attempt of it counts", DRAIN_LIMIT_S)
 
 
 @case
